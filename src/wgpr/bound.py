@@ -1,0 +1,159 @@
+"""One bound for the first batch and for every later one, with its gradient (DESIGN 2.2).
+
+All that a model has seen is summarised as whitened pseudo-observations `r = R f(Z_a) + N(0, I)`. A batch
+`(X, y)` and an old summary are then the same kind of thing: `N + M_a` observations `t` of unit noise.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from wgpr.kernels import Hyperparameters, Kernel, KernelBlock, WeightedTrace
+from wgpr.linalg import (
+    Array,
+    cholesky,
+    cholesky_with_jitter,
+    diagonal,
+    inner,
+    inverse_lower,
+    log_determinant,
+    solve_lower,
+    solve_lower_transposed,
+    subtract_outer,
+)
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Observations `r = R f(Z) + N(0, I)` that stand for all the data that a model has seen.
+
+    Z : (M, d) pseudo-inputs, R : (K, M) and r : (K,) with K <= M; K = 0 for a model that has seen nothing.
+    """
+
+    Z: Array
+    R: Array
+    r: Array
+
+    @classmethod
+    def empty(cls, n_features: int) -> "Summary":
+        return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty(0))
+
+    def __len__(self) -> int:
+        return len(self.r)
+
+
+class Observations:
+    """A batch and the summary of the past: what a model is to explain.
+
+    Parameters
+    ----------
+    X : (N, d) and y : (N,), the batch, relative to the model's prior mean.
+    past : the old model's summary, empty for a new model.
+    """
+
+    def __init__(self, kernel: Kernel, X: Array, y: Array, past: Summary | None = None) -> None:
+        self.kernel, self.X, self.y = kernel, X, y
+        self.past = Summary.empty(X.shape[1]) if past is None else past
+        self.inputs = np.concatenate([X, self.past.Z])
+        # tr(R_a K_aa R_a^T): the only part that depends on the hyperparameters and not on Z
+        self.past_trace = WeightedTrace(kernel, self.past.Z, self.past.R.T @ self.past.R)
+
+    def explained_by(self, theta: Hyperparameters, Z: Array) -> "Fit":
+        """The optimal posterior for these hyperparameters and pseudo-inputs `Z` (M, d)."""
+        return Fit(self, theta, Z)
+
+
+class Fit:
+    """Observations explained by a model with hyperparameters `theta` and pseudo-inputs `Z`: factored once.
+
+    Bound, gradient, new summary and posterior are views of the same few matrices.
+
+    Attributes
+    ----------
+    L : (M, M), `L L^T = K_ZZ` (with the smallest jitter that works).
+    A : (M, N + M_a), `L^-1 [K_ZX / s, K_Za R_a^T]`.
+    B : (M, M), `I + A A^T`; L_B its Cholesky factor.
+    t : (N + M_a,), `[y / s; r_a]`.
+    alpha : (M,), `B^-1 A t`, the posterior mean of `L^-1 f(Z)`; explained : `|L_B^-1 A t|^2`.
+    """
+
+    def __init__(self, observations: Observations, theta: Hyperparameters, Z: Array) -> None:
+        self.observations, self.theta, self.Z = observations, theta, Z
+        past, n_batch, n_inputs = observations.past, len(observations.y), len(observations.inputs)
+        self._block = KernelBlock(observations.kernel, theta, Z, np.concatenate([observations.inputs, Z]))
+        K = self._block.K
+        self._K_zz = K[:, n_inputs:]
+        self.L, self._jitter = cholesky_with_jitter(self._K_zz)
+
+        A = np.empty((len(Z), n_batch + len(past)))
+        np.multiply(K[:, :n_batch], 1.0 / theta.noise, out=A[:, :n_batch])
+        np.matmul(K[:, n_batch:n_inputs], past.R.T, out=A[:, n_batch:])
+        self.A = solve_lower(self.L, A, overwrite=True)
+        self.t = np.concatenate([observations.y / theta.noise, past.r])
+
+        self._AA = self.A @ self.A.T
+        self.B = self._AA.copy()
+        diagonal(self.B)[:] += 1.0
+        self.L_B = cholesky(self.B)
+        projected = solve_lower(self.L_B, (self.A @ self.t)[:, None])
+        self.explained = inner(projected, projected)
+        self.alpha = solve_lower_transposed(self.L_B, projected)[:, 0]
+        self._prior_trace = n_batch * observations.kernel.variance(theta) / theta.noise**2  # tr(K_XX) / s^2
+        self._past_trace, self._past_trace_gradient = observations.past_trace.value_and_gradient(theta)
+
+    @cached_property
+    def value(self) -> float:
+        """The bound `F` on the log evidence of the batch (given the past, up to a constant of the old model)."""
+        # -1/2 [N log(2 pi s^2) + log|B| + t^T t - |L_B^-1 A t|^2]
+        misfit = log_determinant(self.L_B) + self.t @ self.t - self.explained
+        noise = len(self.observations.y) * (_LOG_2PI + 2.0 * np.log(self.theta.noise))
+        # -1/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]: what the pseudo-inputs cannot explain
+        unexplained = self._prior_trace + self._past_trace - self._AA.trace()
+        return -0.5 * float(noise + misfit + unexplained)
+
+    def gradient(self, *, of_inputs: bool = True) -> tuple[Array, Array | None]:
+        """`dF / d log theta` and `dF / dZ` (M, d); without `of_inputs`, None in place of the second."""
+        n_batch, n_inputs = len(self.observations.y), len(self.observations.inputs)
+        residual = self.t - self.A.T @ self.alpha
+        G = self._loss_by_kernel(residual)
+        pulled = self._block.pull_back(G)
+        # d / d log s = N - e_y.t_y - <G_A[:, :N], A[:, :N]> - tr(K_XX) / s^2, and <G_A, A> = <L^-T G_A, L A>
+        by_noise = n_batch - residual[:n_batch] @ self.t[:n_batch] - self._prior_trace
+        by_noise -= inner(G[:, :n_batch], self._block.K[:, :n_batch])
+
+        log_theta = np.append(pulled.log_hyperparameters(), by_noise)
+        log_theta[:-1] += 0.5 * self._past_trace_gradient
+        log_theta[0] += self._prior_trace + 2.0 * self._jitter * G[:, n_inputs:].trace()
+        if not of_inputs:
+            return -log_theta, None
+        return -log_theta, -(pulled.first_inputs() + pulled.second_inputs(slice(n_inputs, None)))
+
+    def _loss_by_kernel(self, residual: Array) -> Array:
+        """`-dF / d [K_ZX, K_Za, K_ZZ]`, (M, N + M_a + M).
+
+        Explicit inverses of the triangles are good enough for a gradient, and products are faster than solves.
+        """
+        past, n_batch, n_inputs = self.observations.past, len(self.observations.y), len(self.observations.inputs)
+        L_inverse, L_B_inverse = inverse_lower(self.L), inverse_lower(self.L_B)
+        shrinkage = L_B_inverse.T @ L_B_inverse  # B^-1 - I
+        diagonal(shrinkage)[:] -= 1.0
+        beta = L_inverse.T @ self.alpha
+        G = np.empty(self._block.K.shape)
+        # L^-T G_A = L^-T (B^-1 - I) A - L^-T alpha e^T;  dK_ZX = [:, :N] / s,  dK_Za = [:, N:] R_a
+        by_inputs = np.matmul(L_inverse.T @ shrinkage, self.A, out=np.empty_like(self.A))
+        by_inputs = subtract_outer(by_inputs, beta, residual)
+        np.multiply(by_inputs[:, :n_batch], 1.0 / self.theta.noise, out=G[:, :n_batch])
+        np.matmul(by_inputs[:, n_batch:], past.R, out=G[:, n_batch:n_inputs])
+        # dK_ZZ = -1/2 L^-T (I - B^-1 - A A^T - alpha alpha^T) L^-1
+        middle = shrinkage + self._AA
+        middle += self.alpha[:, None] * self.alpha
+        np.matmul(L_inverse.T @ middle, 0.5 * L_inverse, out=G[:, n_inputs:])
+        return G
+
+    def summary(self) -> Summary:
+        """All that has been seen now, as pseudo-observations at `Z`: `A^T = Q U`, `r = Q^T t`, `R = U L^-1`."""
+        Q, U = np.linalg.qr(self.A.T)
+        return Summary(self.Z, solve_lower_transposed(self.L, U.T).T, Q.T @ self.t)

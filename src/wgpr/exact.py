@@ -1,0 +1,164 @@
+"""The exact model of LGPR: a small Gaussian process on data of its own, with shared hyperparameters (DESIGN 2.5)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpr import inducing
+from wgpr.gaussian import Gaussian
+from wgpr.kernels import Hyperparameters, Kernel, KernelBlock
+from wgpr.linalg import (
+    Array,
+    cholesky_with_jitter,
+    diagonal,
+    frozen,
+    inverse_lower,
+    log_determinant,
+    solve_lower,
+    solve_lower_transposed,
+)
+from wgpr.model import require_finite, running_mean
+from wgpr.scales import Prior, Scales, typical
+from wgpr.search import climb
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class ExactModel:
+    """A local model that keeps its rows.
+
+    kernel, theta, mean : the prior, shared by all models of an ensemble.
+    inputs : (n, d), targets : (n,) the rows kept.
+    L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
+    n_seen, centre : number of rows seen, kept or not, and their mean (d,).
+    log_evidence : of the latest rows given those before them.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float
+    inputs: Array
+    targets: Array
+    L: Array
+    alpha: Array
+    n_seen: int
+    centre: Array
+    log_evidence: float
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
+        k = self._whitened(X)
+        variance = self.kernel.variance(self.theta) - (k * k).sum(axis=0)
+        return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
+
+    def posterior(self, X: Array) -> Gaussian:
+        """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
+        k = self._whitened(X)
+        return Gaussian(self.mean + self.alpha @ k, self.kernel(self.theta, X, X) - k.T @ k)
+
+    def _whitened(self, X: Array) -> Array:
+        """`L^-1 K_x*`, (n kept, n)."""
+        return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
+
+
+@dataclass(frozen=True)
+class ExactLearner:
+    """Grows exact models with the hyperparameters and the prior mean that it is given.
+
+    max_samples : rows that a model may keep; beyond it, those that the others explain best are dropped.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float
+    max_samples: int | None = None
+
+    def start(self, X: Array, y: Array, rng: np.random.Generator, like: ExactModel | None = None) -> ExactModel:
+        n_features = X.shape[1]
+        empty = np.empty((0, n_features))
+        nothing = ExactModel(
+            self.kernel, self.theta, self.mean, empty, np.empty(0), np.empty((0, 0), order="F"), np.empty(0),
+            0, np.zeros(n_features), 0.0,
+        )  # fmt: skip
+        return self.update(nothing, X, y, rng)
+
+    def update(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ExactModel:
+        """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
+        inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
+        L, log_evidence = self._grown(model, X, y)
+        if self.max_samples is not None and len(inputs) > self.max_samples:
+            kept = np.sort(inducing.greedy(self.kernel, self.theta, inputs, self.max_samples))
+            inputs, targets = inputs[kept], targets[kept]
+            L = _factor(self.kernel, self.theta, inputs)
+        alpha = solve_lower(L, (targets - self.mean)[:, None])[:, 0]
+        centre = running_mean(model.centre, model.n_seen, X)
+        require_finite(L, alpha, log_evidence)
+        for array in (inputs, targets, L, alpha, centre):
+            frozen(array)
+        return ExactModel(
+            self.kernel, self.theta, self.mean, inputs, targets, L, alpha, model.n_seen + len(X), centre, log_evidence
+        )
+
+    def preview(self, X: Array, y: Array) -> ExactModel:
+        return self.start(X, y, np.random.default_rng(0))
+
+    def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
+        """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.
+
+        [K, k; k^T, c] = [L, 0; V^T, S] [L, 0; V^T, S]^T with V = L^-1 k and S S^T = c - V^T V.
+        """
+        n_old, n_new = len(model.inputs), len(X)
+        V = solve_lower(model.L, self.kernel(self.theta, model.inputs, X)) if n_old else np.empty((0, n_new))
+        innovation = self.kernel(self.theta, X, X) - V.T @ V
+        diagonal(innovation)[:] += self.theta.noise**2
+        S, _ = cholesky_with_jitter(innovation)
+        L = np.zeros((n_old + n_new, n_old + n_new), order="F")
+        L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
+        surprise = solve_lower(S, (y - self.mean - model.alpha @ V)[:, None])[:, 0]
+        return L, -0.5 * float(surprise @ surprise + log_determinant(S) + n_new * _LOG_2PI)
+
+
+def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+    K = kernel(theta, X, X)
+    diagonal(K)[:] += theta.noise**2
+    L, _ = cholesky_with_jitter(K)
+    return L
+
+
+def log_marginal_likelihood(kernel: Kernel, theta: Hyperparameters, X: Array, y: Array) -> tuple[float, Array]:
+    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`.
+
+    Rasmussen and Williams, equations 2.30 and 5.9.
+
+    Parameters
+    ----------
+    X : (n, d), y : (n,).
+    """
+    block = KernelBlock(kernel, theta, X, X)
+    K = block.K.copy()
+    diagonal(K)[:] += theta.noise**2
+    L, _ = cholesky_with_jitter(K)
+    L_inverse = inverse_lower(L)
+    alpha = solve_lower_transposed(L, solve_lower(L, y[:, None]))[:, 0]
+    value = -0.5 * float(y @ alpha + log_determinant(L) + len(y) * _LOG_2PI)
+    # d / dK = 1/2 (alpha alpha^T - K^-1), and dK / d log s = 2 s^2 I
+    G = 0.5 * (np.outer(alpha, alpha) - L_inverse.T @ L_inverse)
+    by_noise = 2.0 * theta.noise**2 * G.trace()
+    return value, np.append(block.pull_back(G).log_hyperparameters(), by_noise)
+
+
+def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:
+    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
+    mean = float(y.mean())
+    scales = Scales.of(X, y, mean)
+    prior = Prior(kernel, scales)
+
+    def objective(log_theta: Array) -> tuple[float, Array]:
+        theta = Hyperparameters.from_log(log_theta, X.shape[1])
+        value, gradient = log_marginal_likelihood(kernel, theta, X, y - mean)
+        log_prior, prior_gradient = prior.log_density(log_theta)
+        return value + log_prior, gradient + prior_gradient
+
+    best = climb(objective, typical(kernel, scales).to_log(), prior.box, max_iter)
+    return Hyperparameters.from_log(best, X.shape[1])

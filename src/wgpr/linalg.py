@@ -1,0 +1,121 @@
+"""Dense linear algebra, and the only place that knows about jitter, memory order and BLAS threads.
+
+Square factors come from LAPACK in Fortran order; wide (M, n) matrices are in C order, as NumPy makes them, and
+are solved from the right as their transposes: OpenBLAS does that almost twice as fast, and nothing is copied.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dger, dtrsm
+from scipy.linalg.lapack import dpotrf, dtrtri
+from threadpoolctl import ThreadpoolController
+
+Array = NDArray[np.float64]
+
+# Relative to the mean of the diagonal. Jitter loses information (a stream no longer ends where the
+# batch does), so it starts far below what is customary and is raised only when a factorisation fails.
+JITTERS = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+
+
+class NotFactorizableError(ArithmeticError):
+    """A matrix that should be positive definite is not, even with the largest jitter."""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Matrices of 50 x 50 are too small to share: two OpenBLAS threads are an order slower than one."""
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+def cholesky(S: Array) -> Array:
+    """Lower factor of a symmetric positive definite matrix; raises `NotFactorizableError`.
+
+    Parameters
+    ----------
+    S : (n, n), only its lower triangle is read.
+    """
+    L, info = dpotrf(S, lower=1, clean=1)
+    if info != 0:
+        raise NotFactorizableError(f"leading minor {info} of {len(S)} is not positive definite")
+    return L
+
+
+def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
+    """Lower factor of `K + jitter * I` with the smallest jitter that works, and that jitter.
+
+    Parameters
+    ----------
+    K : (n, n) symmetric and positive semi-definite up to rounding.
+    """
+    scale = K.trace() / len(K)
+    for relative in JITTERS:
+        jitter = relative * scale
+        regularised = K.copy(order="F")
+        diagonal(regularised)[:] += jitter
+        L, info = dpotrf(regularised, lower=1, clean=1, overwrite_a=1)
+        if info == 0 and np.isfinite(L[-1, -1]):
+            return L, jitter
+    raise NotFactorizableError(f"not positive definite with a relative jitter of {JITTERS[-1]:g}")
+
+
+def solve_lower(L: Array, B: Array, *, overwrite: bool = False) -> Array:
+    """`L^-1 B` for lower triangular `L` (n, n) and `B` (n, m) in C order."""
+    return dtrsm(1.0, L, B.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
+
+
+def solve_lower_transposed(L: Array, B: Array, *, overwrite: bool = False) -> Array:
+    """`L^-T B` for lower triangular `L` (n, n) and `B` (n, m) in C order."""
+    return dtrsm(1.0, L, B.T, side=1, lower=1, overwrite_b=overwrite).T
+
+
+def inverse_lower(L: Array) -> Array:
+    """`L^-1` of a lower triangular matrix."""
+    inverse, _ = dtrtri(L, lower=1)
+    return inverse
+
+
+def diagonal(S: Array) -> Array:
+    """The diagonal of a contiguous (n, n) matrix, as a view that can be written to."""
+    return S.ravel(order="K")[:: len(S) + 1]
+
+
+def inner(A: Array, B: Array) -> float:
+    """`sum_ij A_ij B_ij` of two matrices of one shape."""
+    return float(np.vdot(A, B))
+
+
+def subtract_outer(A: Array, x: Array, y: Array) -> Array:
+    """`A - x y^T`, in place when `A` is in C order."""
+    return dger(-1.0, y, x, a=A.T, overwrite_a=1).T
+
+
+def log_determinant(L: Array) -> float:
+    """`log |L L^T|` of a Cholesky factor."""
+    return 2.0 * float(np.log(L.diagonal()).sum())
+
+
+def square_root(S: Array) -> Array:
+    """A factor `H` with `H H^T = S`; directions that rounding made negative count as zero.
+
+    Parameters
+    ----------
+    S : (n, n) symmetric, positive semi-definite up to rounding.
+    """
+    eigenvalues, V = np.linalg.eigh(S)
+    return V * np.sqrt(eigenvalues.clip(min=0.0))
+
+
+def frozen(array: Array) -> Array:
+    """The same array, read-only: models are values, and nobody may edit a value in place."""
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,114 @@
+"""Which model owns the point nearest to a query: k-d trees that follow a growing, changing ensemble.
+
+A model that changes gets a small tree of its own and its old points go stale; trees that are no larger than what
+was added after them are merged, without their stale points. So there are about log J trees for J models, a change
+costs O(M log) on average, and the index is a value like everything else: the old one stays valid.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from wgpr.linalg import Array
+
+Indices = NDArray[np.intp]
+
+# A tree is merged with the younger ones once together they hold this part of its points.
+_MERGE_AT = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """points : (n, d) in a k-d tree; owners : (n,) model of each; generations : (n,) of that model, back then."""
+
+    points: KDTree
+    owners: Indices
+    generations: Indices
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestIndex:
+    """The pseudo-inputs of all models. `generations` (J,) counts how often each model changed."""
+
+    trees: tuple[_Tree, ...] = ()
+    generations: Indices = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+
+    def with_model(self, model: int, points: Array) -> "NearestIndex":
+        """The index after model number `model` got these points (M, d), in place of any that it had."""
+        if model == len(self.generations):
+            generations = np.append(self.generations, 0)
+        else:
+            generations = self.generations.copy()
+            generations[model] += 1
+        n = len(points)
+        added = _Tree(KDTree(points), np.full(n, model), np.full(n, generations[model]))
+        return NearestIndex(_merged((*self.trees, added), generations), generations)
+
+    def owners(self, X: Array, n_models: int = 1) -> Indices:
+        """The `n_models` different models with the nearest points to each row of `X` (n, d), nearest first.
+
+        Returns
+        -------
+        (n, n_models) model numbers; n_models is at most the number of models.
+        """
+        found = [self._search(tree, X, n_models) for tree in self.trees]
+        distances = np.concatenate([distance for distance, _ in found], axis=1)
+        owners = np.concatenate([owner for _, owner in found], axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :n_models]
+        return np.take_along_axis(owners, order, axis=1)
+
+    def _search(self, tree: _Tree, X: Array, n_models: int) -> tuple[Array, Indices]:
+        """Distances (n, n_models) to the nearest living models of one tree and their numbers; infinite if fewer."""
+        distances = np.full((len(X), n_models), np.inf)
+        owners = np.full((len(X), n_models), -1)
+        living = np.where(_is_alive(tree, self.generations), tree.owners, -1)
+        rows, n_points = np.arange(len(X)), n_models
+        while len(rows):
+            n_points = min(n_points, len(tree))
+            distance, point = tree.points.query(X[rows], k=np.arange(1, n_points + 1))
+            owner = living[point]
+            is_first = _is_first_of_its_kind(owner) & (owner >= 0)
+            first = np.argsort(~is_first, axis=1, kind="stable")[:, :n_models]
+            is_found = np.take_along_axis(is_first, first, axis=1)
+            width = first.shape[1]
+            distances[rows, :width] = np.where(is_found, np.take_along_axis(distance, first, axis=1), np.inf)
+            owners[rows, :width] = np.where(is_found, np.take_along_axis(owner, first, axis=1), -1)
+            is_done = (is_found.sum(axis=1) == n_models) | (n_points == len(tree))
+            rows, n_points = rows[~is_done], 4 * n_points
+        return distances, owners
+
+
+def _is_first_of_its_kind(labels: Indices) -> NDArray[np.bool_]:
+    """Of each row (n, k) of labels, which have not occurred before in that row."""
+    order = np.argsort(labels, axis=1, kind="stable")
+    in_order = np.take_along_axis(labels, order, axis=1)
+    is_first_in_order = np.ones(labels.shape, dtype=bool)
+    is_first_in_order[:, 1:] = in_order[:, 1:] != in_order[:, :-1]
+    is_first = np.empty(labels.shape, dtype=bool)
+    np.put_along_axis(is_first, order, is_first_in_order, axis=1)
+    return is_first
+
+
+def _merged(trees: tuple[_Tree, ...], generations: Indices) -> tuple[_Tree, ...]:
+    """Merge from the young end while the younger trees weigh enough against the next older one."""
+    first, weight = len(trees) - 1, len(trees[-1])
+    while first > 0:
+        n_alive = int(_is_alive(trees[first - 1], generations).sum())
+        if weight < _MERGE_AT * n_alive:
+            break
+        first, weight = first - 1, weight + n_alive
+    if first == len(trees) - 1:
+        return trees
+    alive = [(tree, _is_alive(tree, generations)) for tree in trees[first:]]
+    points = np.concatenate([tree.points.data[keep] for tree, keep in alive])
+    owners = np.concatenate([tree.owners[keep] for tree, keep in alive])
+    return (*trees[:first], _Tree(KDTree(points), owners, generations[owners]))
+
+
+def _is_alive(tree: _Tree, generations: Indices) -> NDArray[np.bool_]:
+    return generations[tree.owners] == tree.generations

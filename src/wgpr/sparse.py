@@ -1,0 +1,149 @@
+"""The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (DESIGN 2.2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpr import inducing
+from wgpr.bound import Fit, Observations, Summary
+from wgpr.gaussian import Gaussian
+from wgpr.kernels import Hyperparameters, Kernel
+from wgpr.linalg import Array, frozen, log_determinant, solve_lower
+from wgpr.model import require_finite, running_mean
+from wgpr.scales import Scales, typical
+from wgpr.search import maximise_bound
+
+# A fresh model tries short and long length-scales: the bound has more than one hill.
+_STRETCHES = (0.5, 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseModel:
+    """A local model; learning more returns another one.
+
+    kernel, theta, mean : the prior; its constant mean is that of the model's first batch.
+    summary : all that has been seen, as whitened pseudo-observations at the pseudo-inputs.
+    L, L_B : (M, M) factors of `K_ZZ` and of `B`; alpha : (M,), `B^-1 U^T r`. What prediction needs.
+    log_normaliser : `log Z_a`, to be taken from the bound of an update to get its evidence.
+    scales : spread of the data seen; n_seen, centre : number of rows seen and their mean (d,).
+    log_evidence : of the latest batch given those before it (a lower bound).
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float
+    summary: Summary
+    L: Array
+    L_B: Array
+    alpha: Array
+    log_normaliser: float
+    scales: Scales
+    n_seen: int
+    centre: Array
+    log_evidence: float
+
+    @property
+    def inputs(self) -> Array:
+        return self.summary.Z
+
+    def observations(self, X: Array, y: Array) -> Observations:
+        """New rows `X` (n, d), `y` (n,) together with all that was seen before."""
+        return Observations(self.kernel, X, y - self.mean, self.summary)
+
+    def updated(self, fit: Fit, scales: Scales) -> "SparseModel":
+        """The model that explains `self.observations(X, y)` by `fit`."""
+        X = fit.observations.X
+        centre = running_mean(self.centre, self.n_seen, X)
+        log_evidence = fit.value - self.log_normaliser
+        return _model(fit, self.mean, scales, self.n_seen + len(X), centre, log_evidence)
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
+        k, Bk = self._whitened(X)
+        variance = self.kernel.variance(self.theta) - (k * k).sum(axis=0) + (Bk * Bk).sum(axis=0)
+        return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
+
+    def posterior(self, X: Array) -> Gaussian:
+        """The field at `X` (n, d): mean `k^T B^-1 U^T r`, covariance `K_** - k^T k + k^T B^-1 k`."""
+        k, Bk = self._whitened(X)
+        return Gaussian(self.mean + self.alpha @ k, self.kernel(self.theta, X, X) - k.T @ k + Bk.T @ Bk)
+
+    def _whitened(self, X: Array) -> tuple[Array, Array]:
+        """`k = L^-1 K_Z*` and `L_B^-1 k`, (M, n) each."""
+        k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
+        return k, solve_lower(self.L_B, k)
+
+
+def _model(fit: Fit, mean: float, scales: Scales, n_seen: int, centre: Array, log_evidence: float) -> SparseModel:
+    summary = fit.summary()
+    # log Z_a = -1/2 [log|B| + r^T r - |L_B^-1 U^T r|^2], with U^T r = A t
+    log_normaliser = -0.5 * (log_determinant(fit.L_B) + summary.r @ summary.r - fit.explained)
+    require_finite(fit.theta.to_log(), summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, log_evidence)
+    for array in (summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, centre):
+        frozen(array)
+    return SparseModel(
+        fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
+        float(log_normaliser), scales, n_seen, centre, float(log_evidence),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SparseLearner:
+    """Learns hyperparameters and pseudo-inputs of each model by maximising the bound.
+
+    n_inducing : pseudo-inputs a model may have; max_iter : iterations of L-BFGS for each batch.
+    learn_hyperparameters : False to learn them from a model's first batch only.
+    """
+
+    kernel: Kernel
+    n_inducing: int = 50
+    max_iter: int = 40
+    learn_hyperparameters: bool = True
+
+    theta = None  # every model learns its own
+
+    def start(self, X: Array, y: Array, rng: np.random.Generator, like: SparseModel | None = None) -> SparseModel:
+        """Hyperparameters first, with pseudo-inputs held, from short and from long scales; then jointly."""
+        mean = float(y.mean())
+        scales = Scales.of(X, y, mean, None if like is None else like.scales)
+        observations = Observations(self.kernel, X, y - mean)
+        fits = [
+            maximise_bound(observations, fit.theta, fit.Z, scales, max_iter=self.max_iter, learn_inputs=False)
+            for fit in (self._unlearned(observations, scales, stretch) for stretch in _STRETCHES)
+        ]
+        best = max(fits, key=_bound)
+        best = maximise_bound(observations, best.theta, best.Z, scales, max_iter=self.max_iter)
+        return _model(best, mean, scales, len(X), X.mean(axis=0), best.value)
+
+    def update(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> SparseModel:
+        """From the best of several sets of pseudo-inputs by the bound, climb it jointly."""
+        seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
+        scales = model.scales.widened(seen)
+        observations = model.observations(X, y)
+        starts = inducing.starts(self.kernel, model.theta, model.inputs, X, self.n_inducing, rng)
+        best = max((observations.explained_by(model.theta, Z) for Z in starts), key=_bound)
+        best = maximise_bound(
+            observations,
+            best.theta,
+            best.Z,
+            scales,
+            max_iter=self.max_iter,
+            learn_hyperparameters=self.learn_hyperparameters,
+        )
+        return model.updated(best, scales)
+
+    def preview(self, X: Array, y: Array) -> SparseModel:
+        mean = float(y.mean())
+        scales = Scales.of(X, y, mean)
+        fit = self._unlearned(Observations(self.kernel, X, y - mean), scales, stretch=1.0)
+        return _model(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
+
+    def _unlearned(self, observations: Observations, scales: Scales, stretch: float) -> Fit:
+        theta = typical(self.kernel, scales, stretch)
+        return observations.explained_by(
+            theta, observations.X[inducing.greedy(self.kernel, theta, observations.X, self.n_inducing)]
+        )
+
+
+def _bound(fit: Fit) -> float:
+    return fit.value
