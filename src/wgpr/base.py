@@ -2,20 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state, check_scalar, check_X_y
+from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
-from wgpr.linalg import Array, one_blas_thread
+from wgpr.kernels import Hyperparameters
+from wgpr.linalg import Array, Indices, one_blas_thread
 from wgpr.model import Learner, LocalModel
-from wgpr.nearest import Indices
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
+from wgpr.units import Units
 
 # Squares of larger numbers, summed over a batch, would leave the range of float64.
 _LARGEST = 1e100
@@ -32,13 +35,20 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     n_candidates = 1
     history_size = 10_000
 
-    @abstractmethod
     def _check_settings(self) -> None:
         """Raise an error that names the first setting that makes no sense."""
+        check_count("history_size", self.history_size)
+        try:
+            check_random_state(self.random_state)
+        except ValueError as error:
+            raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from error
+
+    def _check_columns(self, n_features: int) -> None:
+        """Raise an error if a setting does not fit so many inputs."""
 
     @abstractmethod
     def _make_learner(self, X: Array, y: Array) -> Learner[Any]:
-        """The learner, given the first rows to learn from."""
+        """The learner, given the first rows, in the ensemble's units."""
 
     def _make_quick_learner(self, X: Array, y: Array) -> Learner[Any]:
         """A learner for a preview; like the real one unless that takes long to make."""
@@ -61,7 +71,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         X, y = self._validated(X, y, reset=True)
         self._reset(X)
         with one_blas_thread():
-            self._prepare_fit(X, y)
+            self._begin(*self._representative_rows(X, y))
             self._learn(X, y)
             self._flush()
         return self
@@ -84,16 +94,16 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True; ask for one of them")
-        ensemble, X = self._answering_ensemble(), self._validated_queries(X)
-        rule = self._make_prediction_rule()
+        (ensemble, units), queries = self._answering_ensemble(), self._validated_queries(X)
+        rule, queries = self._make_prediction_rule(), units.inputs(queries)
         with one_blas_thread():
             if return_cov:
-                field, noise = predict_jointly(ensemble, rule, X)
-                return field.mean, field.covariance + np.diag(np.zeros_like(noise) if latent else noise)
-            mean, variance, noise = predict(ensemble, rule, X)
-        if not return_std:
-            return mean
-        return mean, np.sqrt(variance if latent else variance + noise)
+                (mean, covariance), noise = predict_jointly(ensemble, rule, queries)
+                uncertainty = covariance if latent else covariance + np.diag(noise)
+                return units.zero + units.height * mean, units.height**2 * uncertainty
+            mean, variance, noise = predict(ensemble, rule, queries)
+        mean = units.zero + units.height * mean
+        return (mean, units.height * np.sqrt(variance if latent else variance + noise)) if return_std else mean
 
     def flush(self) -> Self:
         """Learn the rows that wait, as a smaller batch."""
@@ -107,15 +117,25 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
         With a rule that asks several models, the one that counts most.
         """
-        ensemble, X = self._answering_ensemble(), self._validated_queries(X)
+        (ensemble, units), queries = self._answering_ensemble(), self._validated_queries(X)
         with one_blas_thread():
-            return answering_model(ensemble, self._make_prediction_rule(), X)
+            return answering_model(ensemble, self._make_prediction_rule(), units.inputs(queries))
 
     @property
     def models_(self) -> tuple[LocalModel, ...]:
-        """The local models, oldest first."""
+        """The local models, oldest first; in units of the ensemble's own, which `units_` tells."""
         check_is_fitted(self, "_ensemble")
         return self._ensemble.models
+
+    @property
+    def units_(self) -> Units:
+        """The units that the local models work in: those of the first rows."""
+        return self._answering_ensemble()[1]
+
+    @property
+    def hyperparameters_(self) -> tuple[Hyperparameters, ...]:
+        """What each local model has learned, in the user's units."""
+        return tuple(self.units_.for_user(model.theta) for model in self.models_)
 
     @property
     def n_models_(self) -> int:
@@ -134,11 +154,13 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self, "_ensemble")
         return tuple(self._records)
 
-    def _prepare_fit(self, X: Array, y: Array) -> None:
-        """For methods that learn something from all rows of `fit` before the stream begins."""
+    def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
+        """Of all the rows of `fit`, those to begin with: as in a stream, the first."""
+        return X[: self._n_before_learning()], y[: self._n_before_learning()]
 
     def _reset(self, X: Array) -> None:
         self._ensemble = Ensemble.empty(X.shape[1])
+        self._units: Units | None = None
         self._learner: Learner[Any] | None = None
         self._records: deque[StepRecord] = deque(maxlen=self.history_size)
         self._n_steps = 0
@@ -151,30 +173,38 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         self._pending_X = np.concatenate([self._pending_X, X])
         self._pending_y = np.concatenate([self._pending_y, y])
         self.n_samples_seen_ += len(y)
-        if self._learner is None and len(self._pending_y) >= self._n_before_learning():
-            self._learner = self._make_learner(self._pending_X, self._pending_y)
+        n_first = self._n_before_learning()
+        if self._learner is None and len(self._pending_y) >= n_first:
+            self._begin(self._pending_X[:n_first], self._pending_y[:n_first])
         while self._learner is not None and len(self._pending_y) >= self._batch_rows():
             self._step(self._batch_rows())
+        self._pending_X, self._pending_y = self._pending_X.copy(), self._pending_y.copy()  # let go of those learned
 
     def _flush(self) -> None:
+        if self._learner is None and len(self._pending_y):
+            self._begin(self._pending_X, self._pending_y)
         while len(self._pending_y):
-            if self._learner is None:
-                self._learner = self._make_learner(self._pending_X, self._pending_y)
             self._step(min(self._batch_rows(), len(self._pending_y)))
+
+    def _begin(self, X: Array, y: Array) -> None:
+        """Choose units and make the learner, by the first rows; these are learned later, like all others."""
+        self._units = Units.of(X, y)
+        self._learner = self._make_learner(self._units.inputs(X), self._units.targets(y))
 
     def _step(self, n_rows: int) -> None:
         """Learn the oldest waiting rows. State changes only at the end: an interrupted step never happened."""
         assert self._learner is not None
-        X, y = self._pending_X[:n_rows], self._pending_y[:n_rows]
+        assert self._units is not None
         ensemble, record = step(
             self._ensemble,
-            X,
-            y,
+            self._units.inputs(self._pending_X[:n_rows]),
+            self._units.targets(self._pending_y[:n_rows]),
             learner=self._learner,
             rule=self._make_splitting_rule(),
             n_candidates=self.n_candidates,
             seed=self._seed,
             number=self._n_steps,
+            target_unit=self._units.height,
         )
         self._ensemble = ensemble
         self._pending_X, self._pending_y = self._pending_X[n_rows:], self._pending_y[n_rows:]
@@ -189,27 +219,28 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         """Rows to wait for before the first batch."""
         return self._batch_rows()
 
-    def _answering_ensemble(self) -> Ensemble:
-        """The ensemble; before the first batch, a quick model of the rows that wait."""
+    def _answering_ensemble(self) -> tuple[Ensemble, Units]:
+        """The ensemble and its units; before the first batch, a quick model of the rows that wait."""
         check_is_fitted(self, "_ensemble")
-        if len(self._ensemble):
-            return self._ensemble
+        if len(self._ensemble) and self._units is not None:
+            return self._ensemble, self._units
+        units = self._units or Units.of(self._pending_X, self._pending_y)
+        X, y = units.inputs(self._pending_X), units.targets(self._pending_y)
         with one_blas_thread():
-            learner = self._learner or self._make_quick_learner(self._pending_X, self._pending_y)
-            return self._ensemble.with_model(learner.preview(self._pending_X, self._pending_y))
+            learner = self._learner or self._make_quick_learner(X, y)
+            return self._ensemble.with_model(learner.preview(X, y)), units
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
-        rows, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True, copy=True, estimator=self)
-        targets = targets.astype(np.float64)
-        _check_magnitude("X", rows)
-        _check_magnitude("y", targets)
-        validate_data(self, X, y, reset=reset, skip_check_array=True)
+        rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
+        check_consistent_length(rows, targets)
+        self._check_columns(rows.shape[1])
+        validate_data(self, X, reset=reset, skip_check_array=True)
         return rows, targets
 
     def _validated_queries(self, X: ArrayLike) -> Array:
-        queries: Array = validate_data(self, X, reset=False, dtype=np.float64)
-        _check_magnitude("X", queries)
+        queries = _checked_inputs(X, self)
+        validate_data(self, X, reset=False, skip_check_array=True)
         return queries
 
 
@@ -236,8 +267,40 @@ class OnlineRegressor(EnsembleRegressor):
             self._learn(X, y)
         return self
 
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        check_count("batch_size", self.batch_size)
+
     def _batch_rows(self) -> int:
         return int(self.batch_size)
+
+
+def _checked_inputs(X: ArrayLike, estimator: EnsembleRegressor, *, copy: bool = False) -> Array:
+    with _errors_that_name("X"):
+        inputs: Array = check_array(X, dtype=np.float64, copy=copy, input_name="X", estimator=estimator)
+    _check_magnitude("X", inputs)
+    return inputs
+
+
+def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
+    if y is None:
+        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+    with _errors_that_name("y"):
+        targets = check_array(y, dtype=None, ensure_2d=False, copy=True, input_name="y", estimator=estimator)
+        targets = column_or_1d(targets, dtype=np.float64, warn=True)
+    _check_magnitude("y", targets)
+    return targets
+
+
+@contextmanager
+def _errors_that_name(argument: str) -> Iterator[None]:
+    """Some of scikit-learn's and NumPy's messages do not say which array they are about."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if argument in str(error).split():
+            raise
+        raise type(error)(f"{argument} must be an array of finite real numbers: {error}") from error
 
 
 def _check_magnitude(name: str, array: Array) -> None:

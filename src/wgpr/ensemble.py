@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.gaussian import squared_wasserstein
-from wgpr.linalg import Array
+from wgpr.linalg import Array, Indices
 from wgpr.model import Learner, LocalModel
-from wgpr.nearest import Indices, NearestIndex
+from wgpr.nearest import NearestIndex
 
 ALL_ROWS = slice(None)
 
@@ -68,12 +68,10 @@ def _with_row(array: NDArray[Any], place: int, row: Array | int) -> NDArray[Any]
 
 def log_closeness(X: Array, centres: Array, lengthscales: Array) -> Array:
     """`log w = -1/2 |(x - centre) / lengthscales|^2` of rows `X` (n, d) to models (J, d) each: (n, J)."""
-    # The square is expanded into two products, relative to a common origin to keep the digits.
-    origin = centres.mean(axis=0)
-    X, centres = X - origin, centres - origin
-    precisions = 1.0 / lengthscales**2
-    squares = X**2 @ precisions.T - 2.0 * X @ (centres * precisions).T + (centres**2 * precisions).sum(axis=1)
-    return -0.5 * np.maximum(squares, 0.0)
+    squares = np.zeros((len(X), len(centres)))
+    for x, centre, lengthscale in zip(X.T, centres.T, lengthscales.T, strict=True):
+        squares += ((x[:, None] - centre) / lengthscale) ** 2
+    return -0.5 * squares
 
 
 class Assignment(NamedTuple):
@@ -107,6 +105,7 @@ class Trial:
     ----------
     X : (n, d), y : (n,) the batch.
     number : of the step; with the seed it makes every random choice repeatable.
+    target_unit : what distances and evidences are told in, if not in the unit of `y`: one of `y` is so many of those.
     """
 
     def __init__(
@@ -119,10 +118,13 @@ class Trial:
         n_candidates: int,
         seed: int,
         number: int,
+        target_unit: float = 1.0,
     ) -> None:
         self.ensemble, self.learner, self.X, self.y = ensemble, learner, X, y
         self.n_candidates, self._seed, self._number = n_candidates, seed, number
+        self._target_unit = target_unit
         self._updated: dict[int, LocalModel | None] = {}
+        self._evidence: dict[int, float | None] = {}
         self._distances: dict[int, Distances] = {}
 
     @cached_property
@@ -143,7 +145,7 @@ class Trial:
     def updated(self, number: int) -> LocalModel | None:
         """What model `number` would be if it learned the batch; None if it cannot."""
         if number not in self._updated:
-            self._updated[number] = self._update(number, ALL_ROWS)
+            self._updated[number] = self._update(self.ensemble, number, ALL_ROWS)
         return self._updated[number]
 
     def distances(self, number: int) -> Distances:
@@ -151,17 +153,16 @@ class Trial:
         if number not in self._distances:
             old, updated = self.ensemble.models[number], self.updated(number)
             assert updated is not None, "only candidates have distances"
-            self._distances[number] = Distances(
-                squared_wasserstein(old.posterior(old.inputs), updated.posterior(old.inputs)),
-                squared_wasserstein(self.fresh.posterior(self.X), updated.posterior(self.X)),
-            )
+            w_old = squared_wasserstein(old.posterior(old.inputs), updated.posterior(old.inputs))
+            w_new = squared_wasserstein(self.fresh.posterior(self.X), updated.posterior(self.X))
+            self._distances[number] = Distances(w_old * self._target_unit**2, w_new * self._target_unit**2)
         return self._distances[number]
 
     def carry_out(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
         """The ensemble after the decision, and what changed in it."""
         ensemble, changes = self.ensemble, []
         for rows, number in assignments:
-            model = None if number is None else self._learned(number, rows)
+            model = None if number is None else self._learned(ensemble, number, rows)
             if model is None:  # a new model, or one in place of an update that failed: no row is lost
                 model, number = self._started(rows), None
             ensemble = ensemble.with_model(model, number)
@@ -171,33 +172,39 @@ class Trial:
 
     def record(self, changes: tuple["Change", ...], seconds: float) -> "StepRecord":
         """What the trial was asked, and what came of it."""
-        asked = list(self._updated)
-        evidence = [None if model is None else model.log_evidence for model in self._updated.values()]
-        distances = [self._distances.get(number) for number in asked]
+        distances = [self._distances.get(number) for number in self._evidence]
         return StepRecord(
             number=self._number,
             n_samples=len(self.y),
-            candidates=tuple(asked),
+            candidates=tuple(self._evidence),
             w_old=tuple(None if d is None else d.w_old for d in distances),
             w_new=tuple(None if d is None else d.w_new for d in distances),
-            evidence=tuple(evidence),
-            evidence_new=self.fresh.log_evidence if "fresh" in vars(self) else None,
-            dropped=tuple(number for number, model in self._updated.items() if model is None),
+            evidence=tuple(self._evidence.values()),
+            evidence_new=self._in_target_unit(self.fresh, len(self.y)) if "fresh" in vars(self) else None,
+            dropped=tuple(number for number, evidence in self._evidence.items() if evidence is None),
             changes=changes,
             seconds=seconds,
         )
 
-    def _learned(self, number: int, rows: slice | Indices) -> LocalModel | None:
-        return self.updated(number) if rows is ALL_ROWS else self._update(number, rows)
+    def _learned(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
+        is_tried = rows is ALL_ROWS and ensemble.models[number] is self.ensemble.models[number]
+        return self.updated(number) if is_tried else self._update(ensemble, number, rows)
 
     def _started(self, rows: slice | Indices) -> LocalModel:
         return self.fresh if rows is ALL_ROWS else self._start(rows)
 
-    def _update(self, number: int, rows: slice | Indices) -> LocalModel | None:
+    def _update(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
+        X, y = self.X[rows], self.y[rows]
         try:
-            return self.learner.update(self.ensemble.models[number], self.X[rows], self.y[rows], self._rng())
+            model = self.learner.update(ensemble.models[number], X, y, self._rng())
         except ArithmeticError:
-            return None
+            model = None
+        self._evidence[number] = None if model is None else self._in_target_unit(model, len(y))
+        return model
+
+    def _in_target_unit(self, model: LocalModel, n_rows: int) -> float:
+        """The log evidence of the model's latest rows: a density, per unit of the target for each row."""
+        return model.log_evidence - n_rows * float(np.log(self._target_unit))
 
     def _start(self, rows: slice | Indices) -> LocalModel:
         nearest = self.ensemble.around(self.X[rows].mean(axis=0), 1)
@@ -257,9 +264,10 @@ def step(
     n_candidates: int,
     seed: int,
     number: int,
+    target_unit: float = 1.0,
 ) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened."""
+    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `Trial`."""
     started = perf_counter()
-    trial = Trial(ensemble, learner, X, y, n_candidates=n_candidates, seed=seed, number=number)
+    trial = Trial(ensemble, learner, X, y, n_candidates=n_candidates, seed=seed, number=number, target_unit=target_unit)
     ensemble, changes = trial.carry_out(rule.assign(trial))
     return ensemble, trial.record(changes, perf_counter() - started)

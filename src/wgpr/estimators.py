@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 from wgpr.base import EnsembleRegressor, OnlineRegressor, check_count
@@ -15,6 +16,7 @@ from wgpr.prediction import Barycenter, BestFew, Nearest, PredictionRule, Robust
 from wgpr.scales import Scales, typical
 from wgpr.sparse import SparseLearner
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.units import Units
 
 PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
     "nearest": Nearest,
@@ -25,7 +27,7 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
 }
 
 
-class _SparseSettings:
+class _SparseSettings(EnsembleRegressor):
     """Settings of the regressors whose local models are sparse."""
 
     kernel: str | Kernel
@@ -33,6 +35,7 @@ class _SparseSettings:
     optimizer_iterations: int
 
     def _check_settings(self) -> None:
+        super()._check_settings()
         as_kernel(self.kernel)
         check_count("n_inducing", self.n_inducing)
         check_count("optimizer_iterations", self.optimizer_iterations, least=0)
@@ -70,6 +73,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     models_ : the local models; n_models_ : how many.
     n_samples_seen_ : rows given so far; n_pending_ : those of them that wait for a batch to fill.
     history_ : what happened in each step.
+    hyperparameters_ : what each local model has learned, in the units of the data.
 
     Examples
     --------
@@ -113,8 +117,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         super()._check_settings()
         _check_number("threshold", self.threshold, least=0.0)
         check_count("n_candidates", self.n_candidates)
-        check_count("batch_size", self.batch_size)
-        check_count("history_size", self.history_size)
+        check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
         self._make_splitting_rule()
         self._make_prediction_rule()
 
@@ -173,9 +176,7 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
     def _check_settings(self) -> None:
         super()._check_settings()
         _check_number("w_gen", self.w_gen, least=0.0, most=1.0)
-        check_count("batch_size", self.batch_size)
         check_count("n_best", self.n_best)
-        check_count("history_size", self.history_size)
 
     def _make_splitting_rule(self) -> SplittingRule:
         return KernelDistance(self.w_gen)
@@ -227,40 +228,48 @@ class LocalGPRegressor(OnlineRegressor):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
+        super()._check_settings()
         as_kernel(self.kernel)
         _check_number("w_gen", self.w_gen, least=0.0, most=1.0)
-        for name in ("n_calibration", "n_models", "batch_size", "history_size"):
-            check_count(name, getattr(self, name))
+        check_count("n_calibration", self.n_calibration)
+        check_count("n_models", self.n_models)
         check_count("optimizer_iterations", self.optimizer_iterations, least=0)
         if self.max_samples is not None:
             check_count("max_samples", self.max_samples)
-        if not isinstance(self.hyperparameters, Hyperparameters | None):
-            raise TypeError(f"hyperparameters must be a Hyperparameters or None, got {self.hyperparameters!r}")
+        _check_hyperparameters(self.hyperparameters)
 
-    def _prepare_fit(self, X: Array, y: Array) -> None:
+    def _check_columns(self, n_features: int) -> None:
+        if self.hyperparameters is not None and len(self.hyperparameters.lengthscales) != n_features:
+            raise ValueError(
+                f"hyperparameters has {len(self.hyperparameters.lengthscales)} length-scales and X has {n_features} "
+                "columns; give one length-scale for each column"
+            )
+
+    def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
+        if self.hyperparameters is not None:
+            return super()._representative_rows(X, y)
         n_drawn = min(self.n_calibration, len(y))
         rows = check_random_state(self.random_state).choice(len(y), n_drawn, replace=False)
-        self._learner = self._make_learner(X[rows], y[rows])
+        return X[rows], y[rows]
 
     def _n_before_learning(self) -> int:
         return self._batch_rows() if self.hyperparameters is not None else int(self.n_calibration)
 
     def _make_learner(self, X: Array, y: Array) -> ExactLearner:
-        X, y = X[: self.n_calibration], y[: self.n_calibration]
-        theta = self.hyperparameters or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
-        return self._learner_with(theta, X, y)
+        theta = self._given_theta() or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
+        return ExactLearner(as_kernel(self.kernel), theta, float(y.mean()), self.max_samples)
 
     def _make_quick_learner(self, X: Array, y: Array) -> ExactLearner:
-        theta = self.hyperparameters or typical(as_kernel(self.kernel), Scales.of(X, y, float(y.mean())))
-        return self._learner_with(theta, X, y)
+        mean = float(y.mean())
+        theta = self._given_theta() or typical(as_kernel(self.kernel), Scales.of(X, y, mean))
+        return ExactLearner(as_kernel(self.kernel), theta, mean, self.max_samples)
 
-    def _learner_with(self, theta: Hyperparameters, X: Array, y: Array) -> ExactLearner:
-        if len(theta.lengthscales) != X.shape[1]:
-            raise ValueError(
-                f"hyperparameters has {len(theta.lengthscales)} length-scales and X has {X.shape[1]} columns; "
-                "give one length-scale for each column"
-            )
-        return ExactLearner(as_kernel(self.kernel), theta, float(y.mean()), self.max_samples)
+    def _given_theta(self) -> Hyperparameters | None:
+        """The user's hyperparameters in the ensemble's units."""
+        if self.hyperparameters is None:
+            return None
+        units = self._units or Units.of(self._pending_X, self._pending_y)
+        return units.hyperparameters(self.hyperparameters)
 
     def _make_splitting_rule(self) -> SplittingRule:
         return KernelDistance(self.w_gen)
@@ -293,11 +302,6 @@ class StreamingGPRegressor(_SparseSettings, OnlineRegressor):
         self.history_size = history_size
         self.random_state = random_state
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_count("batch_size", self.batch_size)
-        check_count("history_size", self.history_size)
-
     def _make_splitting_rule(self) -> SplittingRule:
         return Never()
 
@@ -326,6 +330,9 @@ class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
         self.optimizer_iterations = optimizer_iterations
         self.random_state = random_state
 
+    def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
+        return X, y
+
     def _batch_rows(self) -> int:
         return max(1, len(self._pending_y))
 
@@ -340,6 +347,16 @@ def _check_number(name: str, value: object, *, least: float, most: float | None 
     check_scalar(value, name, Real, min_val=least, max_val=most)
     if value != value:
         raise ValueError(f"{name} is not a number; give one of at least {least:g}")
+
+
+def _check_hyperparameters(given: object) -> None:
+    if given is None:
+        return
+    if not isinstance(given, Hyperparameters):
+        raise TypeError(f"hyperparameters must be a Hyperparameters or None, got {given!r}")
+    values = np.concatenate([[given.amplitude, given.noise], given.lengthscales, given.shape])
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"hyperparameters must be positive and finite, got {given!r}")
 
 
 def _chosen(name: str, choice: Any, rules: Mapping[str, Callable[[], Any]], method: str) -> Any:

@@ -152,7 +152,7 @@ def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperpara
     """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
     mean = float(y.mean())
     scales = Scales.of(X, y, mean)
-    prior = Prior(kernel, scales)
+    prior = Prior.of_new_model(kernel, scales)
 
     def objective(log_theta: Array) -> tuple[float, Array]:
         theta = Hyperparameters.from_log(log_theta, X.shape[1])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from wgpr.linalg import Array, inner
+from wgpr.linalg import Array, frozen, inner
 
 _NO_SHAPE = np.empty(0)
 
@@ -30,9 +30,17 @@ class Hyperparameters:
     noise: float
     shape: Array = field(default_factory=_NO_SHAPE.copy)
 
+    def __post_init__(self) -> None:
+        for name in ("lengthscales", "shape"):
+            object.__setattr__(self, name, frozen(np.array(getattr(self, name), dtype=np.float64, ndmin=1)))
+
     def to_log(self) -> Array:
         """`(log sf, log l_1, ..., log l_d, log shape..., log s)`: the variables of the optimiser."""
         return np.log(np.concatenate([[self.amplitude], self.lengthscales, self.shape, [self.noise]]))
+
+    def scaled(self, length: Array | float, height: float) -> "Hyperparameters":
+        """The same in other units: inputs are `length` (d,) times what they were, targets `height` times."""
+        return Hyperparameters(self.amplitude * height, self.lengthscales * length, self.noise * height, self.shape)
 
     @classmethod
     def from_log(cls, log_theta: Array, n_features: int) -> "Hyperparameters":
@@ -166,8 +174,9 @@ class KernelBlock:
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X1: Array, X2: Array) -> None:
         self.kernel, self.theta = kernel, theta
-        self.X1 = X1 / theta.lengthscales
-        self.X2 = X2 / theta.lengthscales
+        origin = X2[0] if len(X2) else 0.0  # the way back expands squares, which loses digits far from zero
+        self.X1 = (X1 - origin) / theta.lengthscales
+        self.X2 = (X2 - origin) / theta.lengthscales
         # Differences first, then squares: |x1|^2 + |x2|^2 - 2 x1.x2 would lose the digits of points that are
         # close together, and with them the factorisation.
         self.q = cdist(self.X1, self.X2, "sqeuclidean")

@@ -15,6 +15,7 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 # Relative to the mean of the diagonal. Jitter loses information (a stream no longer ends where the
 # batch does), so it starts far below what is customary and is raised only when a factorisation fails.

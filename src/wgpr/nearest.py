@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from wgpr.linalg import Array
-
-Indices = NDArray[np.intp]
+from wgpr.linalg import Array, Indices
 
 # A tree is merged with the younger ones once together they hold this part of its points.
 _MERGE_AT = 0.25

@@ -19,8 +19,7 @@ import numpy as np
 
 from wgpr.ensemble import Ensemble, log_closeness
 from wgpr.gaussian import Gaussian
-from wgpr.linalg import Array
-from wgpr.nearest import Indices
+from wgpr.linalg import Array, Indices
 
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
@@ -169,12 +168,14 @@ class RobustBCM:
     def combine(self, panel: Panel) -> Blend:
         experts = panel.ask(panel.nearest(self.n_models))
         variances = np.maximum(experts.variances, np.finfo(float).tiny)
-        shares = np.maximum(0.5 * np.log(variances[:, :1] / variances), 0.0)
+        log_variances = np.log(variances)
+        shares = np.maximum(0.5 * (log_variances[:, :1] - log_variances), 0.0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-        shares[:, 0] = 1.0 - shares.sum(axis=1)
-        precisions = shares / variances
+        shares[:, 0] = 1.0 - shares[:, 1:].sum(axis=1)
+        smallest = variances.min(axis=1)  # precisions are taken relative to the surest, which cannot overflow
+        precisions = np.maximum(shares, 0.0) * (smallest[:, None] / variances)
         total = precisions.sum(axis=1)
-        return Blend(experts, precisions / total[:, None], 1.0 / total)
+        return Blend(experts, precisions / total[:, None], smallest / total)
 
 
 def _largest(scores: Array, n: int) -> Indices:

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array
+from wgpr.linalg import Array, frozen
 
 # A spread below this part of the magnitude is rounding: the column (or the target) is constant.
 _CONSTANT = 1e-13
 
 # Box of the hyperparameters, as factors of the data's scale. A length-scale beyond it has no slope left to
 # come back by; an amplitude beyond it extrapolates to values that no data ever had.
-_AMPLITUDE = (1e-1, 1e1)
+_AMPLITUDE = (1e-1, 3.0)
 _LENGTHSCALE = (1e-2, 1e2)
 _SHAPE = (1e-2, 1e2)
 _NOISE = (1e-3, 1e1)
@@ -35,6 +35,9 @@ class Scales:
     inputs: Array
     target: float
 
+    def __post_init__(self) -> None:
+        frozen(self.inputs)
+
     @classmethod
     def of(cls, X: Array, y: Array, mean: float, fallback: "Scales | None" = None) -> "Scales":
         """Scales of inputs `X` (n, d) and targets `y` (n,) around the prior mean.
@@ -42,17 +45,32 @@ class Scales:
         What does not vary here is taken from `fallback`. Without one, a constant column spreads as far as
         the others: on a straight survey line one coordinate hardly changes, and has the unit of the other.
         """
-        inputs = X.std(axis=0)
-        is_constant = inputs <= _CONSTANT * np.abs(X).max(axis=0)
+        inputs, is_constant = _spread(X), constant_columns(X)
         if is_constant.any():
             inputs[is_constant] = _spread_elsewhere(X, inputs, is_constant, fallback)
-        target = float(np.sqrt(np.mean((y - mean) ** 2)))
+        target = root_mean_square(y - mean)
         if target <= _CONSTANT * abs(mean):
             target = fallback.target if fallback is not None else abs(mean) or 1.0
         return cls(inputs, target)
 
     def widened(self, other: "Scales") -> "Scales":
         return Scales(np.maximum(self.inputs, other.inputs), max(self.target, other.target))
+
+
+def constant_columns(X: Array) -> NDArray[np.bool_]:
+    """Which columns of `X` (n, d) do not vary, but for rounding: (d,)."""
+    return _spread(X) <= _CONSTANT * np.abs(X).max(axis=0)
+
+
+def root_mean_square(values: Array) -> float:
+    """Of numbers of any size: their squares need not be representable."""
+    largest = np.abs(values).max()
+    return float(largest * np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0
+
+
+def _spread(X: Array) -> Array:
+    """Standard deviation of each column, of numbers of any size."""
+    return np.array([root_mean_square(column) for column in (X - X.mean(axis=0)).T])
 
 
 def _spread_elsewhere(
@@ -84,17 +102,26 @@ class Prior:
 
     Parameters
     ----------
-    theta : what the model has learned, None if it is new.
+    centre : the most likely hyperparameters; std : of the logarithm of each around it.
 
     Attributes
     ----------
     box : (2, n) bounds of `Hyperparameters.to_log()`.
     """
 
-    def __init__(self, kernel: Kernel, scales: Scales, theta: Hyperparameters | None = None) -> None:
-        self._mean = (theta or typical(kernel, scales)).to_log()
-        self._std = _STD_OF_STEP if theta else _STD_OF_NEW
+    def __init__(self, kernel: Kernel, scales: Scales, centre: Hyperparameters, std: float) -> None:
+        self._mean, self._std = centre.to_log(), std
         self.box = np.stack([_corner(kernel, scales, side) for side in (0, 1)])
+
+    @classmethod
+    def of_new_model(cls, kernel: Kernel, scales: Scales, like: Hyperparameters | None = None) -> "Prior":
+        """Around typical values for the scales of the data, or around those of a model that it is like."""
+        return cls(kernel, scales, like or typical(kernel, scales), _STD_OF_NEW)
+
+    @classmethod
+    def of_next_batch(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters) -> "Prior":
+        """Around what the model has learned so far."""
+        return cls(kernel, scales, theta, _STD_OF_STEP)
 
     def log_density(self, log_theta: Array) -> tuple[float, Array]:
         """Up to a constant, and its gradient."""

@@ -61,13 +61,13 @@ def maximise_bound(
     theta: Hyperparameters,
     Z: Array,
     scales: Scales,
+    prior: Prior,
     *,
     max_iter: int,
     learn_hyperparameters: bool = True,
     learn_inputs: bool = True,
 ) -> Fit:
-    """The fit that climbing the bound (and the weak prior) from `theta` and `Z` (M, d) ends at."""
-    prior = Prior(observations.kernel, scales, theta if len(observations.past) else None)
+    """The fit that climbing the bound (and the prior) from `theta` and `Z` (M, d) ends at."""
     n_theta, n_features = prior.box.shape[1], Z.shape[1]
     point = np.concatenate([theta.to_log(), (Z / scales.inputs).ravel()])
     box = np.concatenate([prior.box, np.tile(_input_box(observations.inputs, scales), len(Z))], axis=1)

@@ -10,7 +10,7 @@ from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array, frozen, log_determinant, solve_lower
 from wgpr.model import require_finite, running_mean
-from wgpr.scales import Scales, typical
+from wgpr.scales import Prior, Scales, typical
 from wgpr.search import maximise_bound
 
 # A fresh model tries short and long length-scales: the bound has more than one hill.
@@ -103,16 +103,33 @@ class SparseLearner:
     theta = None  # every model learns its own
 
     def start(self, X: Array, y: Array, rng: np.random.Generator, like: SparseModel | None = None) -> SparseModel:
-        """Hyperparameters first, with pseudo-inputs held, from short and from long scales; then jointly."""
+        """Hyperparameters first, with pseudo-inputs held, from short and from long scales; then jointly.
+
+        A few rows say little about scales: then a neighbour's hyperparameters are the start, and the belief.
+        """
         mean = float(y.mean())
         scales = Scales.of(X, y, mean, None if like is None else like.scales)
+        if like is not None and len(X) < self.n_inducing:
+            scales, thetas = scales.widened(like.scales), [like.theta]
+            prior = Prior.of_new_model(self.kernel, scales, like.theta)
+        else:
+            thetas = [typical(self.kernel, scales, stretch) for stretch in _STRETCHES]
+            prior = Prior.of_new_model(self.kernel, scales)
         observations = Observations(self.kernel, X, y - mean)
         fits = [
-            maximise_bound(observations, fit.theta, fit.Z, scales, max_iter=self.max_iter, learn_inputs=False)
-            for fit in (self._unlearned(observations, scales, stretch) for stretch in _STRETCHES)
+            maximise_bound(
+                observations,
+                theta,
+                self._spread_out(theta, X),
+                scales,
+                prior,
+                max_iter=self.max_iter,
+                learn_inputs=False,
+            )
+            for theta in thetas
         ]
         best = max(fits, key=_bound)
-        best = maximise_bound(observations, best.theta, best.Z, scales, max_iter=self.max_iter)
+        best = maximise_bound(observations, best.theta, best.Z, scales, prior, max_iter=self.max_iter)
         return _model(best, mean, scales, len(X), X.mean(axis=0), best.value)
 
     def update(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> SparseModel:
@@ -127,6 +144,7 @@ class SparseLearner:
             best.theta,
             best.Z,
             scales,
+            Prior.of_next_batch(self.kernel, scales, model.theta),
             max_iter=self.max_iter,
             learn_hyperparameters=self.learn_hyperparameters,
         )
@@ -135,14 +153,13 @@ class SparseLearner:
     def preview(self, X: Array, y: Array) -> SparseModel:
         mean = float(y.mean())
         scales = Scales.of(X, y, mean)
-        fit = self._unlearned(Observations(self.kernel, X, y - mean), scales, stretch=1.0)
+        theta = typical(self.kernel, scales)
+        fit = Observations(self.kernel, X, y - mean).explained_by(theta, self._spread_out(theta, X))
         return _model(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
 
-    def _unlearned(self, observations: Observations, scales: Scales, stretch: float) -> Fit:
-        theta = typical(self.kernel, scales, stretch)
-        return observations.explained_by(
-            theta, observations.X[inducing.greedy(self.kernel, theta, observations.X, self.n_inducing)]
-        )
+    def _spread_out(self, theta: Hyperparameters, X: Array) -> Array:
+        """Pseudo-inputs to start from."""
+        return X[inducing.spread_out(self.kernel, theta, X, self.n_inducing)]
 
 
 def _bound(fit: Fit) -> float:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wgpr.ensemble import ALL_ROWS, Assignment, Trial, log_closeness
-from wgpr.linalg import Array
-from wgpr.nearest import Indices
+from wgpr.linalg import Array, Indices
 
 _NEW_MODEL = (Assignment(ALL_ROWS, None),)
 
@@ -95,6 +94,7 @@ class KernelDistance:
     def _route(self, trial: Trial, shared: Array | None) -> Indices:
         """For each row the number of its model; numbers beyond the ensemble's are new models, in order."""
         ensemble, n = trial.ensemble, len(trial.ensemble)
+        log_w_gen = np.log(self.w_gen) if self.w_gen > 0 else -np.inf
         labels = np.empty(len(trial.X), dtype=np.intp)
         centres = np.concatenate([ensemble.centres, trial.X])  # room for every row to start a model
         widths = np.concatenate([ensemble.lengthscales, np.empty_like(trial.X)])
@@ -102,7 +102,7 @@ class KernelDistance:
         for row, x in enumerate(trial.X):
             closeness = log_closeness(x[None], centres[:n], widths[:n])[0] if n else np.array([-np.inf])
             label = closest = int(np.argmax(closeness))
-            if not np.exp(closeness[closest]) > self.w_gen:
+            if not closeness[closest] > log_w_gen:
                 label, n = n, n + 1
                 widths[label] = widths[closest] if shared is None else shared
                 centres[label] = x

@@ -1,0 +1,71 @@
+"""Every streaming method on every data set, all rows, in natural and in shuffled order, with default settings.
+
+    python benchmarks/robustness.py --data ../shared/data
+
+A run is sound when nothing was raised, every prediction is finite, and no model's mean at its own inputs is further from
+the data than 10 times their range.
+"""
+
+import argparse
+import itertools
+
+import numpy as np
+from joblib import Parallel, delayed
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from wgpr import LocalGPRegressor, SolarGPRegressor, StreamingGPRegressor, WGPRegressor
+from wgpr.base import OnlineRegressor
+from wgpr.datasets import DATASETS, Dataset, load
+
+METHODS = (WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor)
+FURTHEST = 10.0
+
+
+def all_rows(name: str, folder: str, order: str) -> Dataset:
+    data = load(name, folder)
+    X, y = np.concatenate([data.X, data.X_test]), np.concatenate([data.y, data.y_test])
+    whole = Dataset(name, X, y, X[:0], y[:0], data.is_stream)
+    return whole if order == "natural" else whole.shuffled(0)
+
+
+def furthest_mean(model: OnlineRegressor, y: np.ndarray) -> float:
+    """How far the local means leave the range of the data, in ranges (0: they do not)."""
+    means = np.concatenate([local.predict(local.inputs)[0] for local in model.models_])
+    return float(max(y.min() - means.min(), means.max() - y.max(), 0.0) / np.ptp(y))
+
+
+def run(method: type[OnlineRegressor], name: str, order: str, folder: str) -> tuple[str, ...]:
+    data, model = all_rows(name, folder, order), method(random_state=0)
+    furthest = 0.0
+    for first in range(0, len(data.y), 1000):
+        model.partial_fit(data.X[first : first + 1000], data.y[first : first + 1000])
+        if model.n_models_:
+            furthest = max(furthest, furthest_mean(model, data.y))
+    mean, std = model.flush().predict(data.X, return_std=True)
+    is_sound = np.isfinite(mean).all() and np.isfinite(std).all() and furthest <= FURTHEST
+    error = np.sqrt(np.mean((mean - data.y) ** 2)) / data.y.std()
+    dropped = sum(len(record.dropped) for record in model.history_)
+    seconds = sum(record.seconds for record in model.history_)
+    verdict = "sound" if is_sound else "[red]NOT SOUND"
+    return (
+        name, order, method.__name__, str(len(data.y)), str(model.n_models_), f"{error:.3f}",
+        f"{furthest:.2f}", str(dropped), f"{seconds:.0f}", verdict,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder with the .npz files")
+    folder = parser.parse_args().data
+    jobs = list(itertools.product(METHODS, DATASETS, ("natural", "shuffled")))
+    results = Parallel(-1, return_as="generator")(delayed(run)(*job, folder) for job in jobs)
+    table = Table("data", "order", "method", "rows", "models", "RMSE / std (seen)", "beyond range", "dropped", "s", "")
+    for row in track(results, "streaming", total=len(jobs)):
+        table.add_row(*row)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()

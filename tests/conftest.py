@@ -1,0 +1,28 @@
+"""Settings of Hypothesis and of BLAS, and where the data sets are."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from wgpr.linalg import one_blas_thread
+
+settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
+settings.load_profile("wgpr")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_blas_thread():
+    """As inside the estimators; the matrices of the tests are small too."""
+    with one_blas_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The data sets, which are not part of the project: `../shared/data`, seen from its root."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the data sets are not here: there is no folder {folder}")
+    return folder

@@ -1,0 +1,246 @@
+"""Rows come as they come and are learned in batches: however they come, the ensemble is the same."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import (
+    BATCH,
+    ONLINE,
+    assert_same_learning,
+    every_online_estimator,
+    queries,
+    small,
+    streamed,
+    travelling,
+)
+from wgpr import Hyperparameters, LocalGPRegressor, SparseGPRegressor, WGPRegressor
+
+X, y = travelling()
+QUERIES = queries()
+THETA = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)
+
+# LGPR learns its hyperparameters from other rows in `fit` than in `partial_fit`: with given ones it is like the others,
+# and without them only its streams can be compared.
+STREAMS = [
+    *(pytest.param(regressor, {}, id=regressor.__name__) for regressor in ONLINE),
+    pytest.param(LocalGPRegressor, {"hyperparameters": THETA}, id="LocalGPRegressor with hyperparameters"),
+    pytest.param(LocalGPRegressor, {"n_calibration": 7}, id="LocalGPRegressor with a short calibration"),
+]
+every_stream = pytest.mark.parametrize(("regressor", "options"), STREAMS)
+every_stream_that_fit_equals = pytest.mark.parametrize(
+    ("regressor", "options"),
+    [case for case in STREAMS if case.values[0] is not LocalGPRegressor or "hyperparameters" in case.values[1]],
+)
+
+
+def in_pieces(estimator, borders, rows=X, targets=y):
+    """Learn the pieces between the borders, one after the other."""
+    for first, last in zip([0, *borders], [*borders, len(rows)], strict=True):
+        estimator.partial_fit(rows[first:last], targets[first:last])
+    return estimator
+
+
+# The same, however the rows come
+
+
+@every_stream
+def test_one_row_at_a_time_is_all_at_once(regressor, options):
+    one_by_one = in_pieces(small(regressor, **options), range(1, len(X)))
+    assert_same_learning(one_by_one, small(regressor, **options).partial_fit(X, y))
+
+
+@every_stream
+@settings(max_examples=5)
+@given(borders=st.sets(st.integers(1, len(X) - 1), max_size=8).map(sorted))
+def test_any_pieces_are_all_at_once(regressor, options, borders):
+    pieces = in_pieces(small(regressor, **options), borders)
+    assert_same_learning(pieces, small(regressor, **options).partial_fit(X, y))
+
+
+@every_stream_that_fit_equals
+@pytest.mark.parametrize("n_rows", [1, BATCH - 1, BATCH, BATCH + 1, 110])
+def test_fit_is_partial_fit_and_flush(regressor, options, n_rows):
+    streamed = small(regressor, **options).partial_fit(X[:n_rows], y[:n_rows]).flush()
+    assert_same_learning(small(regressor, **options).fit(X[:n_rows], y[:n_rows]), streamed)
+
+
+@every_online_estimator
+def test_fit_goes_on_with_partial_fit(regressor):
+    estimator = small(regressor).fit(X[:50], y[:50])
+    n_models = estimator.n_models_
+    estimator.partial_fit(X[50:], y[50:])
+    assert estimator.n_samples_seen_ == 110
+    assert [record.n_samples for record in estimator.history_] == [20, 20, 10, 20, 20, 20]
+    assert estimator.n_models_ >= n_models
+
+
+# What waits
+
+
+@every_online_estimator
+def test_rows_that_wait_are_counted(regressor):
+    estimator = small(regressor, n_calibration=5) if regressor is LocalGPRegressor else small(regressor)
+    for n_seen in range(1, 2 * BATCH + 5):
+        estimator.partial_fit(X[n_seen - 1 : n_seen], y[n_seen - 1 : n_seen])
+        assert estimator.n_samples_seen_ == n_seen
+        assert estimator.n_pending_ == n_seen % BATCH
+        assert len(estimator.history_) == n_seen // BATCH
+        assert sum(model.n_seen for model in estimator.models_) == n_seen - n_seen % BATCH
+
+
+@every_online_estimator
+def test_flush_learns_the_rest_once(regressor):
+    estimator = streamed(regressor)
+    assert estimator.n_pending_ == 10
+    assert estimator.flush() is estimator
+    assert estimator.n_pending_ == 0
+    assert estimator.history_[-1].n_samples == 10
+    flushed = pickle.dumps(estimator)
+    assert pickle.dumps(estimator.flush()) == flushed
+
+
+@every_online_estimator
+def test_flush_in_the_middle_is_a_smaller_batch(regressor):
+    estimator = small(regressor).partial_fit(X[:30], y[:30]).flush().partial_fit(X[30:], y[30:])
+    assert [record.n_samples for record in estimator.history_] == [20, 10, 20, 20, 20, 20]
+    assert estimator.n_pending_ == 0
+
+
+def test_the_batch_regressor_waits_for_nothing():
+    estimator = small(SparseGPRegressor).fit(X, y)
+    assert not hasattr(estimator, "partial_fit")
+    assert (estimator.n_pending_, estimator.n_samples_seen_, len(estimator.history_)) == (0, 110, 1)
+    before = pickle.dumps(estimator)
+    assert pickle.dumps(estimator.flush()) == before
+
+
+# Answers from the first row on
+
+
+@every_online_estimator
+@pytest.mark.parametrize("n_rows", [1, 2, BATCH - 1, BATCH])
+def test_predict_works_from_the_first_row_on(regressor, n_rows):
+    estimator = small(regressor).partial_fit(X[:n_rows], y[:n_rows])
+    mean, std = estimator.predict(QUERIES, return_std=True)
+    _, covariance = estimator.predict(QUERIES, return_cov=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+    np.testing.assert_allclose(covariance.diagonal(), std**2)
+    assert (estimator.model_index(QUERIES) < max(1, estimator.n_models_)).all()
+
+
+@every_online_estimator
+def test_a_preview_knows_the_rows_that_wait(regressor):
+    estimator = small(regressor).partial_fit(X[:10], y[:10])
+    assert estimator.n_models_ == 0
+    residuals = estimator.predict(X[:10]) - y[:10]
+    assert residuals.std() < 0.5 * y[:10].std()
+
+
+@every_online_estimator
+def test_one_row_is_answered_by_its_target(regressor):
+    estimator = small(regressor).partial_fit([[3.0, 4.0]], [7.0])
+    np.testing.assert_allclose(estimator.predict([[3.0, 4.0]]), 7.0)
+
+
+# LGPR's calibration
+
+
+def test_lgpr_waits_for_its_calibration():
+    estimator = small(LocalGPRegressor, n_calibration=45)
+    estimator.partial_fit(X[:44], y[:44])
+    assert (estimator.n_models_, estimator.n_pending_, estimator.history_) == (0, 44, ())
+    estimator.partial_fit(X[44:45], y[44:45])
+    assert (len(estimator.history_), estimator.n_pending_) == (2, 5)
+
+
+def test_lgpr_learns_its_hyperparameters_from_the_first_rows_and_keeps_them():
+    estimator = streamed(LocalGPRegressor)
+    of_the_first = small(LocalGPRegressor).partial_fit(X[: 2 * BATCH], y[: 2 * BATCH])
+    thetas = {tuple(model.theta.to_log()) for model in (*estimator.models_, *of_the_first.models_)}
+    assert len(thetas) == 1
+
+
+def test_lgpr_with_hyperparameters_does_not_wait():
+    estimator = small(LocalGPRegressor, hyperparameters=THETA).partial_fit(X[:BATCH], y[:BATCH])
+    assert estimator.n_pending_ == 0
+    for theta in estimator.hyperparameters_:
+        np.testing.assert_allclose(theta.to_log(), THETA.to_log())
+
+
+def test_lgpr_flushed_early_calibrates_on_what_there_is():
+    estimator = small(LocalGPRegressor).partial_fit(X[:10], y[:10]).flush()
+    assert estimator.n_pending_ == 0
+    assert sum(model.n_seen for model in estimator.models_) == 10
+
+
+# Interruptions
+
+
+def interrupt_at(monkeypatch, target, call, *, before):
+    """Make call number `call` of the function at `target` end in Ctrl-C, before or after its work is done."""
+    module, name = target.rsplit(".", 1)
+    original = getattr(pytest.importorskip(module), name)
+    calls = iter(range(10_000))
+
+    def interrupted(*args, **options):
+        number = next(calls)
+        if number == call and before:
+            raise KeyboardInterrupt
+        result = original(*args, **options)
+        if number == call:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(target, interrupted)
+
+
+@every_stream
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("call", [0, 2])
+def test_an_interrupted_step_never_happened(regressor, options, call, before, monkeypatch):
+    estimator = small(regressor, **options)
+    interrupt_at(monkeypatch, "wgpr.base.step", call, before=before)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.partial_fit(X[:90], y[:90])
+    assert estimator.n_samples_seen_ == 90
+    assert estimator.n_pending_ == 90 - call * BATCH
+    assert len(estimator.history_) == call
+    assert np.isfinite(estimator.predict(QUERIES)).all()
+    estimator.partial_fit(X[90:], y[90:])
+    assert_same_learning(estimator, small(regressor, **options).partial_fit(X, y))
+
+
+def test_an_interrupted_calibration_never_happened(monkeypatch):
+    estimator = small(LocalGPRegressor)
+    interrupt_at(monkeypatch, "wgpr.estimators.calibrate", 0, before=False)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.partial_fit(X[:90], y[:90])
+    assert estimator.n_pending_ == estimator.n_samples_seen_ == 90
+    estimator.partial_fit(X[90:], y[90:])
+    assert_same_learning(estimator, streamed(LocalGPRegressor))
+
+
+@every_online_estimator
+def test_an_interrupted_flush_can_be_repeated(regressor, monkeypatch):
+    estimator = streamed(regressor)
+    n_steps = len(estimator.history_)
+    interrupt_at(monkeypatch, "wgpr.base.step", 0, before=False)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.flush()
+    assert (estimator.n_pending_, len(estimator.history_)) == (10, n_steps)
+    assert_same_learning(estimator.flush(), streamed(regressor).flush())
+
+
+def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
+    estimator = small(WGPRegressor)
+    interrupt_at(monkeypatch, "wgpr.sparse.maximise_bound", 10, before=True)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.partial_fit(X[:90], y[:90])
+    assert 0 < estimator.n_pending_ < 90
+    estimator.partial_fit(X[90:], y[90:])
+    assert_same_learning(estimator, streamed(WGPRegressor))

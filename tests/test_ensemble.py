@@ -1,0 +1,401 @@
+"""The step of DESIGN 2.4: against a literal transcription of it, and in the cases where the result is known."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+
+from streams import (
+    BATCH,
+    assert_same_learning,
+    assert_same_models,
+    numbers_in,
+    queries,
+    scattered_ensemble,
+    small,
+    travelling,
+)
+from wgpr import (
+    Always,
+    Evidence,
+    KernelDistance,
+    Never,
+    SolarGPRegressor,
+    SquaredExponential,
+    StreamingGPRegressor,
+    Wasserstein,
+    WGPRegressor,
+)
+from wgpr.ensemble import ALL_ROWS, Assignment, Change, Ensemble, StepRecord, log_closeness, step
+from wgpr.linalg import NotFactorizableError
+from wgpr.model import NotFiniteError
+from wgpr.sparse import SparseLearner
+
+X, y = travelling(120)
+BATCHES = [(X[first : first + BATCH], y[first : first + BATCH]) for first in range(0, len(X), BATCH)]
+SEED = 7
+
+
+def name_of(rule):
+    return type(rule).__name__
+
+
+LEARNER = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=5)
+
+
+def run(rule, batches=BATCHES, learner=LEARNER, n_candidates=3):
+    """The ensembles after each batch, the empty one first, and the records."""
+    ensembles, records = [Ensemble.empty(2)], []
+    for number, (rows, targets) in enumerate(batches):
+        ensemble, record = step(
+            ensembles[-1],
+            rows,
+            targets,
+            learner=learner,
+            rule=rule,
+            n_candidates=n_candidates,
+            seed=SEED,
+            number=number,
+        )
+        ensembles.append(ensemble)
+        records.append(record)
+    return ensembles, records
+
+
+# Literal transcriptions
+
+
+def bures(p, q):
+    """Squared Wasserstein distance as it is printed, with roots of matrices."""
+    root = sqrtm(p.covariance + 1e-14 * np.eye(len(p.mean)))
+    cross = sqrtm(root @ q.covariance @ root + 1e-14 * np.eye(len(p.mean)))
+    return sum((p.mean - q.mean) ** 2) + np.trace(p.covariance + q.covariance - 2 * np.real(cross))
+
+
+def literal_step(models, rows, targets, threshold, n_candidates, number):
+    """DESIGN 2.4, sentence by sentence: the models after it, and what was computed on the way."""
+    distance_to_batch = [np.linalg.norm(model.inputs.mean(axis=0) - rows.mean(axis=0)) for model in models]
+    nearest = sorted(range(len(models)), key=distance_to_batch.__getitem__)
+    neighbour = models[nearest[0]] if models else None
+    new = LEARNER.start(rows, targets, np.random.default_rng([SEED, number]), neighbour)
+    tried = {}
+    for j in nearest[:n_candidates]:
+        updated = LEARNER.update(models[j], rows, targets, np.random.default_rng([SEED, number]))
+        w_old = bures(models[j].posterior(models[j].inputs), updated.posterior(models[j].inputs))
+        w_new = bures(new.posterior(rows), updated.posterior(rows))
+        tried[j] = (w_old, w_new, updated)
+    best = min(tried, key=lambda j: tried[j][0] + tried[j][1], default=None)
+    if best is not None and tried[best][0] + tried[best][1] <= threshold:
+        return [*models[:best], tried[best][2], *models[best + 1 :]], tried
+    return [*models, new], tried
+
+
+@pytest.mark.parametrize("n_candidates", [1, 3, 100])
+@pytest.mark.parametrize("threshold", [0.5, 1.0, 3.0])
+def test_step_is_the_one_of_the_paper(threshold, n_candidates):
+    ensembles, records = run(Wasserstein(threshold), n_candidates=n_candidates)
+    for number, (rows, targets) in enumerate(BATCHES):
+        before = list(ensembles[number].models)
+        expected, tried = literal_step(before, rows, targets, threshold, n_candidates, number)
+        assert_same_models(ensembles[number + 1].models, expected)
+        assert records[number].candidates == tuple(tried)
+        np.testing.assert_allclose(records[number].w_old, [t[0] for t in tried.values()], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(records[number].w_new, [t[1] for t in tried.values()], rtol=1e-5, atol=1e-5)
+
+
+def test_the_transcription_sees_both_decisions():
+    """Else the test above says little."""
+    _, records = run(Wasserstein(1.0))
+    assert {record.decision for record in records[1:]} == {"new", "update"}
+
+
+# Known results
+
+
+def test_infinite_threshold_is_one_streaming_model():
+    settings = {"threshold": np.inf, "n_candidates": 10**6}
+    split, single = small(WGPRegressor, **settings).fit(X, y), small(StreamingGPRegressor).fit(X, y)
+    assert split.n_models_ == 1
+    assert_same_learning(split, single)
+
+
+@pytest.mark.parametrize("settings", [{"threshold": 0.0}, {"splitting": "always"}], ids=["zero threshold", "always"])
+def test_one_model_per_batch(settings):
+    estimator = small(WGPRegressor, **settings).fit(X, y)
+    assert estimator.n_models_ == len(BATCHES)
+    assert [model.n_seen for model in estimator.models_] == [BATCH] * len(BATCHES)
+    for model, (rows, _) in zip(estimator.models_, BATCHES, strict=True):
+        np.testing.assert_allclose(model.centre, estimator.units_.inputs(rows).mean(axis=0))
+
+
+def test_always_learns_what_a_zero_threshold_learns():
+    one, other = (
+        small(WGPRegressor, **settings).fit(X, y) for settings in ({"threshold": 0.0}, {"splitting": "always"})
+    )
+    assert_same_models(one.models_, other.models_)
+
+
+@pytest.mark.parametrize(
+    ("splitting", "rule"), [("wasserstein", Wasserstein(1.0)), ("evidence", Evidence()), ("never", Never())]
+)
+def test_a_rule_by_name_is_the_rule(splitting, rule):
+    named, given = (small(WGPRegressor, splitting=choice).fit(X, y) for choice in (splitting, rule))
+    assert_same_learning(named, given)
+
+
+@pytest.mark.parametrize("rule", [Wasserstein(1.0), Evidence(), KernelDistance(0.2), Never(), Always()], ids=name_of)
+def test_models_that_were_not_chosen_are_the_same_objects(rule):
+    ensembles, records = run(rule)
+    for (before, after), record in zip(pairwise(ensembles), records, strict=True):
+        chosen = {change.model for change in record.changes}
+        for number, model in enumerate(before.models):
+            assert (after.models[number] is model) == (number not in chosen)
+
+
+@pytest.mark.parametrize("rule", [Wasserstein(1.0), Evidence(), KernelDistance(0.2), Always()], ids=name_of)
+def test_a_step_does_not_touch_the_ensemble_before(rule):
+    ensembles, _ = run(rule)
+    expected = numbers_in(ensembles[3].models)
+    answers = ensembles[3].index.owners(queries())
+    for ensemble in ensembles[:4]:
+        step(ensemble, *BATCHES[3], learner=LEARNER, rule=rule, n_candidates=3, seed=SEED, number=3)
+    numbers = numbers_in(ensembles[3].models)
+    assert all(np.array_equal(numbers[path], expected[path]) for path in expected)
+    np.testing.assert_array_equal(ensembles[3].index.owners(queries()), answers)
+
+
+def test_a_model_joins_or_takes_the_place_of_another():
+    ensemble = scattered_ensemble(3)
+    newcomer = scattered_ensemble(1, seed=5).models[0]
+    joined, replaced = ensemble.with_model(newcomer), ensemble.with_model(newcomer, 1)
+    assert joined.models == (*ensemble.models, newcomer)
+    assert replaced.models == (ensemble.models[0], newcomer, ensemble.models[2])
+    for changed in (joined, replaced):
+        for number, model in enumerate(changed.models):
+            np.testing.assert_array_equal(changed.centres[number], model.centre)
+            np.testing.assert_array_equal(changed.input_means[number], model.inputs.mean(axis=0))
+            np.testing.assert_array_equal(changed.lengthscales[number], model.theta.lengthscales)
+            assert changed.n_seen[number] == model.n_seen
+
+
+def test_around_is_the_nearest_by_the_mean_of_the_pseudo_inputs():
+    ensemble, point = scattered_ensemble(8), np.array([4.0, 6.0])
+    distances = [np.linalg.norm(model.inputs.mean(axis=0) - point) for model in ensemble.models]
+    assert ensemble.around(point, 3) == np.argsort(distances)[:3].tolist()
+    assert sorted(ensemble.around(point, 100)) == list(range(8))
+
+
+@dataclass(frozen=True)
+class WatchedLearner(SparseLearner):
+    """Remembers the neighbours of the models that it started."""
+
+    neighbours: list[Any] = field(default_factory=list)
+
+    def start(self, X, y, rng, like=None) -> Any:
+        self.neighbours.append(like)
+        return super().start(X, y, rng, like)
+
+
+@pytest.mark.parametrize("rule", [Always(), Wasserstein(0.0), KernelDistance(1.0)], ids=name_of)
+def test_a_new_model_is_like_the_nearest_one(rule):
+    (*_, ensemble), _ = run(Always(), BATCHES[:4])
+    watched = WatchedLearner(SquaredExponential(), 10, 5)
+    step(ensemble, *BATCHES[1], learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
+    assert watched.neighbours
+    assert all(like is ensemble.models[1] for like in watched.neighbours)
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e4, 1e8], ids="{:g}".format)
+def test_log_closeness_is_exact_however_far_apart_models_are(spread):
+    """Seconds since 1970 and length-scales of seconds are no strange stream."""
+    rng = np.random.default_rng(0)
+    centres, widths = spread * rng.normal(size=(4, 2)), rng.uniform(0.5, 2.0, (4, 2))
+    rows = np.repeat(centres, 3, axis=0) + rng.normal(size=(12, 2))
+    expected = [[-0.5 * sum(((x - c) / w) ** 2) for c, w in zip(centres, widths, strict=True)] for x in rows]
+    np.testing.assert_allclose(log_closeness(rows, centres, widths), expected, rtol=1e-6)
+
+
+# Candidates that fail
+
+
+@dataclass(frozen=True)
+class RefusingLearner(SparseLearner):
+    """Cannot update models whose centre is on one side."""
+
+    error: type[Exception] = NotFactorizableError
+    beyond: float = -np.inf
+
+    def update(self, model, X, y, rng) -> Any:
+        if model.centre[0] > self.beyond:
+            raise self.error("no")
+        return super().update(model, X, y, rng)
+
+
+every_failure = pytest.mark.parametrize(
+    "error", [ArithmeticError, NotFactorizableError, NotFiniteError, FloatingPointError]
+)
+every_rule_that_updates = pytest.mark.parametrize(
+    "rule", [Wasserstein(np.inf), Evidence(), Never(), KernelDistance(1e-9)], ids=name_of
+)
+
+
+@every_failure
+@every_rule_that_updates
+def test_no_row_is_lost_when_every_update_fails(rule, error):
+    ensembles, records = run(rule, learner=RefusingLearner(SquaredExponential(), 10, 5, error=error))
+    assert [len(ensemble) for ensemble in ensembles] == list(range(len(BATCHES) + 1))
+    assert [model.n_seen for model in ensembles[-1].models] == [BATCH] * len(BATCHES)
+    assert {record.decision for record in records} == {"new"}
+
+
+@every_rule_that_updates
+def test_updates_that_fail_are_recorded(rule):
+    _, records = run(rule, learner=RefusingLearner(SquaredExponential(), 10, 5))
+    for record in records[1:]:
+        assert record.dropped
+        assert record.dropped == record.candidates
+        assert set(record.evidence) == set(record.w_old) == set(record.w_new) == {None}
+
+
+def test_a_candidate_that_fails_is_as_if_it_were_not_there():
+    everywhere, _ = run(Wasserstein(0.0), BATCHES[:4])
+    refusing = RefusingLearner(SquaredExponential(), 10, 5, beyond=4.0)
+    ensemble, record = step(
+        everywhere[-1], *BATCHES[1], learner=refusing, rule=Wasserstein(np.inf), n_candidates=4, seed=SEED, number=9
+    )
+    fails = {number for number, model in enumerate(everywhere[-1].models) if model.centre[0] > 4.0}
+    assert 0 < len(fails) < 4
+    assert set(record.dropped) == fails
+    assert set(record.candidates) == {0, 1, 2, 3}
+    for number, w_old, w_new, evidence in zip(
+        record.candidates, record.w_old, record.w_new, record.evidence, strict=True
+    ):
+        assert (w_old is None) == (w_new is None) == (evidence is None) == (number in fails)
+    (change,) = record.changes
+    assert change.model not in fails
+    assert not change.is_new
+    assert len(ensemble) == 4
+
+
+def test_an_estimator_never_raises_for_a_candidate_that_fails(monkeypatch):
+    def refuse(*_):
+        raise NotFactorizableError("no")
+
+    monkeypatch.setattr(SparseLearner, "update", refuse)
+    for regressor in (WGPRegressor, SolarGPRegressor, StreamingGPRegressor):
+        estimator = small(regressor).fit(X, y)
+        assert sum(model.n_seen for model in estimator.models_) == len(X)
+        assert np.isfinite(estimator.predict(queries())).all()
+
+
+# Records
+
+
+def test_record_of_an_update():
+    started = perf_counter()
+    ensembles, records = run(Wasserstein(np.inf), BATCHES[:3])
+    took = perf_counter() - started
+    for number, record in enumerate(records):
+        assert record.number == number
+        assert record.n_samples == BATCH
+        assert record.dropped == ()
+        assert 0.0 < record.seconds < took
+    assert sum(record.seconds for record in records) < took
+    first, second = records[:2]
+    assert first.changes == (Change(model=0, n_samples=BATCH, is_new=True),)
+    assert (first.candidates, first.w_old, first.w_new, first.evidence) == ((), (), (), ())
+    assert first.evidence_new == ensembles[1].models[0].log_evidence
+    assert first.decision == "new"
+    assert second.changes == (Change(model=0, n_samples=BATCH, is_new=False),)
+    assert second.candidates == (0,)
+    assert second.evidence == (ensembles[2].models[0].log_evidence,)
+    assert second.decision == "update"
+
+
+def test_record_of_a_new_model():
+    ensembles, records = run(Wasserstein(0.0), BATCHES[:3])
+    assert [record.decision for record in records] == ["new"] * 3
+    assert [record.changes[0].model for record in records] == [0, 1, 2]
+    assert records[2].candidates == (1, 0)
+    assert min(records[2].w_old + records[2].w_new) > 0.0
+    assert records[2].evidence_new == ensembles[3].models[2].log_evidence
+
+
+def test_rules_that_do_not_ask_leave_no_answers():
+    _, never = run(Never(), BATCHES[:2])
+    _, always = run(Always(), BATCHES[:2])
+    assert (never[1].w_old, never[1].w_new, never[1].evidence_new) == ((None,), (None,), None)
+    assert (always[1].candidates, always[1].w_old) == ((), ())
+    assert always[1].evidence_new is not None
+
+
+def test_record_of_rows_that_went_different_ways():
+    ensembles, records = run(KernelDistance(0.2))
+    for (before, after), record in zip(pairwise(ensembles), records, strict=True):
+        for change in record.changes:
+            seen_before = 0 if change.is_new else before.models[change.model].n_seen
+            assert after.models[change.model].n_seen == seen_before + change.n_samples
+            assert change.is_new == (change.model >= len(before))
+    both = [record for record in records if record.decision == "both"]
+    assert both
+    for record in both:
+        assert {change.is_new for change in record.changes} == {True, False}
+
+
+def test_updates_of_some_of_the_rows_are_recorded_too():
+    ensembles, records = run(KernelDistance(0.2))
+    for after, record in zip(ensembles[1:], records, strict=True):
+        updated = [change.model for change in record.changes if not change.is_new]
+        assert sorted(record.candidates) == updated
+        evidence = dict(zip(record.candidates, record.evidence, strict=True))
+        assert evidence == {number: after.models[number].log_evidence for number in updated}
+
+
+@pytest.mark.parametrize(
+    ("ways", "decision"), [([True], "new"), ([False], "update"), ([True, False], "both"), ([False, False], "update")]
+)
+def test_decision(ways, decision):
+    changes = tuple(Change(number, 1, is_new) for number, is_new in enumerate(ways))
+    assert StepRecord(0, len(ways), (), (), (), (), None, (), changes, 0.0).decision == decision
+
+
+# Rules of one's own
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Assigns as it is told."""
+
+    assignments: tuple[Assignment, ...]
+
+    def assign(self, trial):
+        return self.assignments
+
+
+def test_rows_may_be_shared_out():
+    (_, first), _ = run(Always(), BATCHES[:1])
+    rule = Scripted(
+        (Assignment(np.arange(5), 0), Assignment(np.arange(5, 12), None), Assignment(slice(12, None), None))
+    )
+    after, record = step(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    assert [model.n_seen for model in after.models] == [BATCH + 5, 7, 8]
+    assert record.changes == (Change(0, 5, False), Change(1, 7, True), Change(2, 8, True))
+
+
+def test_a_model_may_be_assigned_rows_twice():
+    (_, first), _ = run(Always(), BATCHES[:1])
+    rule = Scripted((Assignment(slice(0, 8), 0), Assignment(slice(8, None), 0)))
+    after, _ = step(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    assert [model.n_seen for model in after.models] == [2 * BATCH]
+
+
+def test_all_rows_by_another_slice_is_the_same():
+    (_, first), _ = run(Always(), BATCHES[:1])
+    settings = {"learner": LEARNER, "n_candidates": 1, "seed": SEED, "number": 1}
+    one, _ = step(first, *BATCHES[1], rule=Scripted((Assignment(ALL_ROWS, 0),)), **settings)
+    other, _ = step(first, *BATCHES[1], rule=Scripted((Assignment(slice(0, BATCH), 0),)), **settings)
+    assert_same_models(one.models, other.models)

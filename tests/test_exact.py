@@ -1,0 +1,161 @@
+"""The exact model against scikit-learn's Gaussian process and the textbook."""
+
+from operator import attrgetter
+
+import numpy as np
+import pytest
+
+from reference import (
+    ALL_KERNELS,
+    SklearnGP,
+    central_differences,
+    exact_field_at,
+    exact_log_evidence,
+    hyperparameters,
+    relative_error,
+    spread_out,
+    waves,
+)
+from wgpr.exact import ExactLearner, calibrate, log_marginal_likelihood
+from wgpr.inducing import greedy
+from wgpr.kernels import Hyperparameters, SquaredExponential
+
+MEAN = 0.7
+
+every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
+every_dimension = pytest.mark.parametrize("d", [1, 2, 8, 21])
+every_cut = pytest.mark.parametrize("cuts", [[20], [1, 2, 3], [39], list(range(1, 40))], ids=len)
+
+
+def rows(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    X = spread_out(n, d, rng)
+    return X, waves(X, rng)
+
+
+def grown(learner, X, y, cuts=()):
+    """The models after each piece of the rows."""
+    rng, models = np.random.default_rng(0), []
+    for piece_X, piece_y in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
+        step = learner.update if models else lambda _, *piece: learner.start(*piece)
+        models.append(step(models[-1] if models else None, piece_X, piece_y, rng))
+    return models
+
+
+def learner_of(kernel, d, **settings):
+    return ExactLearner(kernel, hyperparameters(kernel, d), MEAN, **settings)
+
+
+@every_kernel
+@every_dimension
+def test_predictions_are_those_of_scikit_learn_and_of_the_textbook(kernel, d):
+    (X, y), (queries, _) = rows(40, d), rows(25, d, seed=1)
+    learner = learner_of(kernel, d)
+    *_, model = grown(learner, X, y, [15, 22])
+    expected_mean, expected_std = SklearnGP(kernel, learner.theta, X, y - MEAN).predict(queries)
+    mean, variance = model.predict(queries)
+    assert relative_error(mean - MEAN, expected_mean) < 1e-8
+    np.testing.assert_allclose(np.sqrt(variance), expected_std, rtol=1e-8)
+    textbook, field = exact_field_at(kernel, learner.theta, X, y - MEAN, queries), model.posterior(queries)
+    assert relative_error(field.mean - MEAN, textbook.mean) < 1e-8
+    assert relative_error(field.covariance, textbook.covariance) < 1e-8
+
+
+@every_kernel
+@every_cut
+def test_a_grown_factor_is_the_factor_of_all_rows(kernel, cuts):
+    X, y = rows(40, 2)
+    *_, model = grown(learner_of(kernel, 2), X, y, cuts)
+    K = kernel(model.theta, X, X) + model.theta.noise**2 * np.eye(40)
+    np.testing.assert_allclose(model.L, np.linalg.cholesky(K), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(model.alpha, grown(learner_of(kernel, 2), X, y)[0].alpha, rtol=0, atol=1e-9)
+
+
+@every_kernel
+@every_cut
+def test_evidences_of_the_pieces_add_up_to_that_of_the_whole(kernel, cuts):
+    X, y = rows(40, 2)
+    models = grown(learner_of(kernel, 2), X, y, cuts)
+    expected = exact_log_evidence(kernel, models[0].theta, X, y - MEAN)
+    assert sum(model.log_evidence for model in models) == pytest.approx(expected, rel=1e-10)
+
+
+@every_kernel
+@every_dimension
+def test_the_marginal_likelihood_and_its_gradient(kernel, d):
+    X, y = rows(40, d)
+    theta = hyperparameters(kernel, d)
+    value, gradient = log_marginal_likelihood(kernel, theta, X, y)
+    assert value == pytest.approx(SklearnGP(kernel, theta, X, y).log_evidence, rel=1e-10)
+    expected = central_differences(
+        lambda v: log_marginal_likelihood(kernel, Hyperparameters.from_log(v, d), X, y)[0], theta.to_log()
+    )
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+@every_kernel
+def test_a_model_keeps_no_more_rows_than_it_may(kernel):
+    X, y = rows(60, 2)
+    models = grown(learner_of(kernel, 2, max_samples=25), X, y, [20, 30, 31])
+    assert [len(model.inputs) for model in models] == [20, 25, 25, 25]
+    assert [model.n_seen for model in models] == [20, 30, 31, 60]
+    for model, n in zip(models, (20, 30, 31, 60), strict=True):
+        np.testing.assert_allclose(model.centre, X[:n].mean(axis=0), atol=1e-14)
+
+
+@every_kernel
+def test_a_full_model_is_the_exact_process_on_the_rows_that_it_kept(kernel):
+    X, y = rows(60, 2)
+    learner = learner_of(kernel, 2, max_samples=25)
+    (model,) = grown(learner, X, y)
+    kept = np.sort(greedy(kernel, learner.theta, X, 25))
+    np.testing.assert_array_equal(model.inputs, X[kept])
+    np.testing.assert_array_equal(model.targets, y[kept])
+    expected, _ = SklearnGP(kernel, learner.theta, X[kept], y[kept] - MEAN).predict(X)
+    assert relative_error(model.predict(X)[0] - MEAN, expected) < 1e-8
+    assert model.log_evidence == pytest.approx(exact_log_evidence(kernel, learner.theta, X, y - MEAN), rel=1e-8)
+
+
+@pytest.mark.parametrize("X", [np.zeros((1, 2)), np.ones((30, 2)), np.repeat(rows(3, 2)[0], 9, axis=0)])
+@pytest.mark.parametrize("max_samples", [None, 2])
+@every_kernel
+def test_degenerate_rows_are_learned(kernel, X, max_samples):
+    y = np.sin(np.arange(len(X)))
+    learner = ExactLearner(kernel, hyperparameters(kernel, 2, noise=1e-7), MEAN, max_samples)
+    *_, model = grown(learner, np.concatenate([X, X]), np.concatenate([y, y]), [len(X)])
+    assert all(np.isfinite(part).all() for part in (*model.predict(X), *model.posterior(X), model.log_evidence))
+
+
+def test_a_preview_is_a_model_like_any_other():
+    X, y = rows(20, 2)
+    learner = learner_of(SquaredExponential(), 2)
+    (model,) = grown(learner, X, y)
+    np.testing.assert_array_equal(learner.preview(X, y).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("name", ["inputs", "targets", "L", "alpha", "centre"])
+@pytest.mark.parametrize("max_samples", [None, 10])
+def test_no_array_of_a_model_can_be_edited(name, max_samples):
+    for model in grown(learner_of(SquaredExponential(), 2, max_samples=max_samples), *rows(40, 2), [20]):
+        assert not attrgetter(name)(model).flags.writeable
+
+
+def test_an_update_leaves_the_old_model_as_it_was():
+    X, y = rows(40, 2)
+    learner = learner_of(SquaredExponential(), 2)
+    (model,) = grown(learner, X[:20], y[:20])
+    before = model.posterior(X)
+    updated = learner.update(model, X[20:], y[20:], np.random.default_rng(0))
+    np.testing.assert_array_equal(model.posterior(X).mean, before.mean)
+    np.testing.assert_array_equal(model.posterior(X).covariance, before.covariance)
+    assert relative_error(updated.posterior(X).mean, before.mean) > 1e-3
+
+
+def test_calibration_finds_the_hyperparameters_of_the_field():
+    kernel, rng = SquaredExponential(), np.random.default_rng(0)
+    theta = Hyperparameters(2.0, np.array([0.5, 3.0]), 0.1)
+    X = rng.uniform(0, 5, (250, 2))
+    K = kernel(theta, X, X) + theta.noise**2 * np.eye(250)
+    y = 10 + np.linalg.cholesky(K) @ rng.normal(size=250)
+    found = calibrate(kernel, X, y, max_iter=100)
+    np.testing.assert_allclose(found.to_log(), theta.to_log(), atol=0.4)

@@ -1,0 +1,97 @@
+"""The Wasserstein distance against POT, the textbook and closed forms."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from ot.gaussian import bures_wasserstein_distance
+
+from reference import textbook_wasserstein
+from wgpr.gaussian import Gaussian, squared_wasserstein
+
+# Squares of distances: their roots, and so their sums, are known to the root of the rounding of traces only.
+ROUNDING = 1e-12
+
+
+def gaussian(n, seed, rank=None):
+    """Random; singular if its rank is below n."""
+    rng = np.random.default_rng(seed)
+    H = rng.normal(size=(n, n if rank is None else rank))
+    return Gaussian(rng.normal(size=n), H @ H.T)
+
+
+def spread(*gaussians):
+    """The size of the terms that a squared distance is a sum of."""
+    return sum(g.mean @ g.mean + g.covariance.trace() for g in gaussians)
+
+
+@st.composite
+def several(draw, count):
+    """Gaussians of one dimension and any rank, a point mass included."""
+    n = draw(st.integers(1, 6))
+    return [gaussian(n, draw(st.integers(0, 10**6)), draw(st.integers(0, n))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_the_distance_of_pot_and_of_the_textbook(n, seed):
+    p, q = gaussian(n, seed, n + 3), gaussian(n, seed + 100, n + 3)
+    distance = squared_wasserstein(p, q)
+    assert distance == pytest.approx(
+        bures_wasserstein_distance(p.mean, q.mean, p.covariance, q.covariance) ** 2, rel=1e-8
+    )
+    assert distance == pytest.approx(textbook_wasserstein(p, q), rel=1e-8)
+
+
+@given(several(2))
+def test_it_is_symmetric_and_never_negative(pair):
+    p, q = pair
+    assert squared_wasserstein(p, q) >= 0
+    assert squared_wasserstein(p, q) == pytest.approx(squared_wasserstein(q, p), rel=1e-10, abs=ROUNDING * spread(p, q))
+
+
+@given(several(1))
+def test_it_is_zero_on_itself(one):
+    (p,) = one
+    assert 0 <= squared_wasserstein(p, p) <= ROUNDING * spread(p)
+
+
+@given(several(3))
+def test_its_root_obeys_the_triangle_inequality(three):
+    p, q, r = three
+    direct = np.sqrt(squared_wasserstein(p, r))
+    detour = np.sqrt(squared_wasserstein(p, q)) + np.sqrt(squared_wasserstein(q, r))
+    assert direct <= detour + np.sqrt(ROUNDING * spread(p, q, r))
+
+
+@given(st.integers(1, 6).flatmap(lambda n: arrays(float, (4, n), elements=st.sampled_from([0.0, 1e-9, 0.3, 1.0, 1e4]))))
+def test_covariances_that_commute_have_a_closed_form_even_if_singular(rows):
+    m1, m2, s1, s2 = rows
+    V, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(len(m1), len(m1))))
+    p, q = Gaussian(m1, (V * s1**2) @ V.T), Gaussian(m2, (V * s2**2) @ V.T)
+    expected = ((m1 - m2) ** 2).sum() + ((s1 - s2) ** 2).sum()
+    assert squared_wasserstein(p, q) == pytest.approx(expected, rel=1e-8, abs=1e-7 * spread(p, q))
+
+
+def test_between_certainties_it_is_the_distance_of_the_means():
+    p, q = gaussian(3, 0, rank=0), gaussian(3, 1, rank=0)
+    assert squared_wasserstein(p, q) == pytest.approx(((p.mean - q.mean) ** 2).sum(), rel=1e-14)
+
+
+def test_a_certainty_is_as_far_from_a_gaussian_as_that_spreads():
+    p, q = gaussian(3, 0, rank=0), gaussian(3, 1)
+    expected = ((p.mean - q.mean) ** 2).sum() + q.covariance.trace()
+    assert squared_wasserstein(p, q) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.1, 10.0])
+def test_covariances_that_rounding_made_indefinite_are_harmless(length):
+    """As of a smooth field at many close points."""
+    x = np.linspace(0, 1, 40)
+    S = np.exp(-0.5 * ((x[:, None] - x) / length) ** 2)
+    S -= 1e-13 * np.eye(40)
+    p, q = Gaussian(np.zeros(40), S), Gaussian(np.zeros(40), 4 * S)
+    # tr(S + 4 S - 2 * 2 S)
+    assert squared_wasserstein(p, q) == pytest.approx(S.trace(), rel=1e-6)
+    assert squared_wasserstein(p, p) <= 1e-6

@@ -1,0 +1,127 @@
+"""The index of pseudo-inputs: equal to a search through all of them, whatever joined and whatever changed."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from wgpr.nearest import NearestIndex
+
+N_FEATURES = 2
+# Coordinates are small whole numbers: distances are exact, and there are many ties and repeated points.
+coordinates = st.integers(-6, 6).map(float)
+
+
+def some_points(max_size=6):
+    return st.integers(1, max_size).flatmap(lambda n: arrays(float, (n, N_FEATURES), elements=coordinates))
+
+
+def distances_by_model(points_of, x):
+    """Squared distance of each model's nearest point to one query, by brute force."""
+    return np.array([((points - x) ** 2).sum(axis=1).min() for points in points_of])
+
+
+def assert_owners_are_nearest(index, points_of, X):
+    """Between models at the same distance any order will do."""
+    for n_models in range(1, min(4, len(points_of)) + 1):
+        owners = index.owners(X, n_models)
+        assert owners.shape == (len(X), n_models)
+        for x, found in zip(X, owners, strict=True):
+            distances = distances_by_model(points_of, x)
+            assert len(set(found)) == n_models
+            np.testing.assert_array_equal(distances[found], np.sort(distances)[:n_models])
+
+
+class GrowingIndex(RuleBasedStateMachine):
+    """Models join and change; every index that ever was stays valid."""
+
+    def __init__(self):
+        super().__init__()
+        self.index, self.points_of = NearestIndex(), []
+        self.past = []
+
+    def change(self, model, points):
+        self.past.append((self.index, list(self.points_of)))
+        self.index = self.index.with_model(model, points)
+        self.points_of[model : model + 1] = [points]
+
+    @initialize(points=some_points())
+    def begin(self, points):
+        self.change(0, points)
+
+    @rule(points=some_points())
+    def join(self, points):
+        self.change(len(self.points_of), points)
+
+    @rule(number=st.integers(0), points=some_points())
+    def replace(self, number, points):
+        self.change(number % len(self.points_of), points)
+
+    @rule(points=some_points(1), times=st.integers(2, 12))
+    def replace_the_last_again_and_again(self, points, times):
+        for shift in range(times):
+            self.change(len(self.points_of) - 1, points + shift)
+
+    @precondition(lambda self: self.points_of)
+    @rule(X=some_points(4))
+    def search(self, X):
+        assert_owners_are_nearest(self.index, self.points_of, X)
+
+    @precondition(lambda self: len(self.past) > 1)
+    @rule(number=st.integers(0), X=some_points(2))
+    def search_in_the_past(self, number, X):
+        index, points_of = self.past[1 + number % (len(self.past) - 1)]
+        assert_owners_are_nearest(index, points_of, X)
+
+    @invariant()
+    def holds_as_many_models(self):
+        assert len(self.index.generations) == len(self.points_of)
+
+
+TestGrowingIndex = GrowingIndex.TestCase
+TestGrowingIndex.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+def grown(n_models, n_points, n_changes, seed=0):
+    """An index after joins and changes in random order, and the points that it should hold."""
+    rng = np.random.default_rng(seed)
+    index, points_of = NearestIndex(), []
+    is_join = rng.permutation(np.repeat([True, False], [n_models, n_changes]))
+    for join in is_join:
+        number = len(points_of) if join or not points_of else int(rng.integers(len(points_of)))
+        points = rng.normal(size=(n_points, 3))
+        index = index.with_model(number, points)
+        points_of[number : number + 1] = [points]
+    return index, points_of
+
+
+@pytest.mark.parametrize("n_changes", [0, 100, 2000])
+@pytest.mark.parametrize("n_models", [1, 30, 300])
+def test_there_are_few_trees_and_little_that_is_stale(n_models, n_changes):
+    index, points_of = grown(n_models, 4, n_changes)
+    assert len(index.trees) <= 2 + np.log2(len(points_of))
+    assert sum(len(tree) for tree in index.trees) <= 3 * sum(len(points) for points in points_of)
+
+
+def test_one_model_that_changes_for_ever_stays_one_small_tree():
+    index = grown(100, 4, 0)[0]
+    for _ in range(500):
+        index = index.with_model(7, np.random.default_rng(0).normal(size=(4, 3)))
+    assert len(index.trees) <= 2 + np.log2(100)
+    assert sum(len(tree) for tree in index.trees) <= 3 * 400
+
+
+@pytest.mark.parametrize("n_changes", [0, 500])
+def test_a_large_index_finds_the_nearest(n_changes):
+    index, points_of = grown(200, 5, n_changes)
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    distances = np.array([distances_by_model(points_of, x) for x in X])
+    np.testing.assert_array_equal(index.owners(X, 4), np.argsort(distances, axis=1)[:, :4])
+
+
+def test_points_may_be_far_away():
+    index = NearestIndex().with_model(0, np.array([[1e100, 0.0]])).with_model(1, np.array([[0.0, 1e-100]]))
+    X = np.array([[9e99, 0.0], [0.0, 0.0], [-1e100, 0.0]])
+    np.testing.assert_array_equal(index.owners(X), [[0], [1], [1]])
