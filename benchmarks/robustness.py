@@ -2,8 +2,8 @@
 
     python benchmarks/robustness.py --data ../shared/data
 
-A run is sound when nothing was raised, every prediction is finite, and no model's mean at its own inputs is further from
-the data than 10 times their range.
+A run is sound when nothing was raised, every prediction is finite, and no model's mean at its own inputs is further
+from the data than 10 times their range.
 """
 
 import argparse

@@ -1,12 +1,15 @@
 """Rows come as they come and are learned in batches: however they come, the ensemble is the same."""
 
 import pickle
+import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wgpr.base
 from streams import (
     BATCH,
     ONLINE,
@@ -244,3 +247,46 @@ def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
     assert 0 < estimator.n_pending_ < 90
     estimator.partial_fit(X[90:], y[90:])
     assert_same_learning(estimator, streamed(WGPRegressor))
+
+
+@contextmanager
+def interrupted_at_line(number):
+    """Ctrl-C before so many more lines of the estimators' common code are run. Yields a list of those it came before."""
+    lines, before = [], sys.gettrace()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != wgpr.base.__file__:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == number:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield lines
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interruption_between_any_two_lines_loses_nothing():
+    """The rows of the interrupted call were taken in, all of them, or none was."""
+    options = {"hyperparameters": THETA, "w_gen": 0.0}
+    begun = pickle.dumps(small(LocalGPRegressor, **options).partial_fit(X[:5], y[:5]))
+    expected = small(LocalGPRegressor, **options).partial_fit(X, y)
+    broken, number, lines = [], 0, []
+    while len(lines) == number:  # until there are no more lines to interrupt
+        number += 1
+        estimator = pickle.loads(begun)
+        with interrupted_at_line(number) as lines:
+            estimator.partial_fit(X[5:90], y[5:90])
+        try:
+            estimator.partial_fit(X[estimator.n_samples_seen_ :], y[estimator.n_samples_seen_ :])
+            assert_same_learning(estimator, expected)
+        except (AssertionError, ValueError):
+            broken.append(lines[-1])
+    assert number > 50
+    assert not broken, f"interrupted before these lines of base.py: {sorted(set(broken))}"

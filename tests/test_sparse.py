@@ -23,6 +23,7 @@ from reference import (
 )
 from wgpr.inducing import greedy
 from wgpr.kernels import Hyperparameters, SquaredExponential
+from wgpr.linalg import NotFactorizableError
 from wgpr.scales import Scales
 from wgpr.search import climb
 from wgpr.sparse import SparseLearner
@@ -150,15 +151,33 @@ def test_learning_pays():
     assert model.log_evidence > SparseLearner(SquaredExponential(), n_inducing=20).preview(X, y).log_evidence + 1
 
 
-@given(arrays(float, 3, elements=st.floats(-5, 5)), st.integers(1, 8))
-def test_a_climb_never_ends_below_its_start_nor_outside_its_box(start, max_iter):
-    def hills(v):
-        return float(np.cos(3 * v).sum() - v @ v), -3 * np.sin(3 * v) - 2 * v
+class Hills:
+    """Many of them, and an edge beyond which nothing can be factorised."""
 
-    box = np.array([[-2.0, -3.0, -4.0], [4.0, 3.0, 2.0]])
-    top = climb(hills, start, box, max_iter)
-    assert hills(top)[0] >= hills(start.clip(*box))[0]
-    assert ((box[0] <= top) & (top <= box[1])).all()
+    def __init__(self, edge):
+        self.edge, self.seen, self.n_falls = edge, [], 0
+
+    def __call__(self, v):
+        if v[0] > self.edge:
+            self.n_falls += 1
+            raise NotFactorizableError("beyond the edge")
+        self.seen.append(float(3 * np.cos(9 * v).sum() - v @ v))
+        return self.seen[-1], -27 * np.sin(9 * v) - 2 * v
+
+
+def test_a_climb_ends_at_the_best_point_that_it_saw():
+    box, rng = np.array([[-2.0, -3.0, -4.0], [4.0, 3.0, 2.0]]), np.random.default_rng(0)
+    n_falls = n_overshot = 0
+    for start in rng.uniform(-5, 5, (100, 3)):
+        start_in_box = start.clip(*box)
+        hills = Hills(edge=max(1.0, start_in_box[0]))
+        top = climb(hills, start, box, max_iter=3)
+        best, last = max(hills.seen), hills.seen[-1]
+        assert ((box[0] <= top) & (top <= box[1])).all()
+        assert hills.seen[0] == hills(start_in_box)[0]
+        assert hills(top)[0] == best
+        n_falls, n_overshot = n_falls + hills.n_falls, n_overshot + (last < best)
+    assert min(n_falls, n_overshot) > 0  # or this would show nothing
 
 
 def test_without_iterations_nothing_moves():

@@ -155,7 +155,7 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
 
     def __init__(
         self,
-        w_gen: float = 0.5,
+        w_gen: float = 0.1,
         n_inducing: int = 50,
         batch_size: int = 100,
         n_best: int = 3,

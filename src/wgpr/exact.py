@@ -10,6 +10,7 @@ from wgpr.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.linalg import (
     Array,
     cholesky_with_jitter,
+    column_squares,
     diagonal,
     frozen,
     inverse_lower,
@@ -49,7 +50,7 @@ class ExactModel:
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
         k = self._whitened(X)
-        variance = self.kernel.variance(self.theta) - (k * k).sum(axis=0)
+        variance = self.kernel.variance(self.theta) - column_squares(k)
         return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
 
     def posterior(self, X: Array) -> Gaussian:

@@ -67,7 +67,10 @@ class Kernel(ABC):
 
     def __call__(self, theta: Hyperparameters, X1: Array, X2: Array) -> Array:
         """The covariance matrix (n1, n2) of the field at `X1` (n1, d) and `X2` (n2, d)."""
-        return KernelBlock(self, theta, X1, X2).K
+        q = cdist(X1 / theta.lengthscales, X2 / theta.lengthscales, "sqeuclidean")
+        K, _ = self.profile(q, theta.shape)
+        K *= self.variance(theta)
+        return K
 
     def variance(self, theta: Hyperparameters) -> float:
         """`k(x, x)`, the same everywhere."""

@@ -95,6 +95,11 @@ def inner(A: Array, B: Array) -> float:
     return float(np.vdot(A, B))
 
 
+def column_squares(A: Array) -> Array:
+    """The squared norm of each column of `A` (n, m): (m,)."""
+    return np.einsum("ij,ij->j", A, A)
+
+
 def subtract_outer(A: Array, x: Array, y: Array) -> Array:
     """`A - x y^T`, in place when `A` is in C order."""
     return dger(-1.0, y, x, a=A.T, overwrite_a=1).T

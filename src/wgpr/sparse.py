@@ -8,7 +8,7 @@ from wgpr import inducing
 from wgpr.bound import Fit, Observations, Summary
 from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array, frozen, log_determinant, solve_lower
+from wgpr.linalg import Array, column_squares, frozen, log_determinant, solve_lower
 from wgpr.model import require_finite, running_mean
 from wgpr.scales import Prior, Scales, typical
 from wgpr.search import maximise_bound
@@ -60,7 +60,7 @@ class SparseModel:
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
         k, Bk = self._whitened(X)
-        variance = self.kernel.variance(self.theta) - (k * k).sum(axis=0) + (Bk * Bk).sum(axis=0)
+        variance = self.kernel.variance(self.theta) - column_squares(k) + column_squares(Bk)
         return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
 
     def posterior(self, X: Array) -> Gaussian:

@@ -1,0 +1,113 @@
+"""Figures that the method must show and that take seconds; those that take minutes are in benchmarks/."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import root_mean_squared_error
+
+from wgpr import (
+    LocalGPRegressor,
+    SolarGPRegressor,
+    SparseGPRegressor,
+    StreamingGPRegressor,
+    WGPRegressor,
+)
+from wgpr.datasets import DATASETS, load, two_regimes
+
+STREAMING = [WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor]
+ALL = [*STREAMING, SparseGPRegressor]
+
+
+def test_two_regimes_are_two_models():
+    results = []
+    for seed in range(10):
+        X, y, _ = two_regimes(random_state=seed)
+        model = WGPRegressor(threshold=3.0, random_state=0).fit(X, y)
+        results.append((model.n_models_, root_mean_squared_error(y, model.predict(X))))
+    counts, errors = zip(*results, strict=True)
+    assert counts.count(2) >= 8
+    assert np.median(errors) <= 0.28
+
+
+def test_one_model_cannot_hold_two_regimes():
+    X, y, _ = two_regimes(random_state=0)
+    assert root_mean_squared_error(y, StreamingGPRegressor(random_state=0).fit(X, y).predict(X)) > 0.3
+
+
+def test_one_streamed_model_on_kin40k(data_folder):
+    data = load("kin40k", data_folder)
+    model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
+    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.52
+
+
+def test_one_model_per_batch_on_kin40k(data_folder):
+    data = load("kin40k", data_folder)
+    model = WGPRegressor(splitting="always", random_state=0).fit(data.X, data.y)
+    assert model.n_models_ == 100
+    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.78
+
+
+@pytest.mark.parametrize(("name", "limit"), [("sarcos", 9.0), ("tzibana", 14.0)])
+def test_one_streamed_model_on_a_recording(data_folder, name, limit):
+    data = load(name, data_folder).split(0)
+    model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
+    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= limit
+
+
+@pytest.mark.parametrize("order", ["natural", "shuffled"])
+@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("regressor", STREAMING)
+def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, order):
+    """The first rows only; `benchmarks/robustness.py` takes all of them."""
+    data = load(name, data_folder)
+    data = data if order == "natural" else data.shuffled(0)
+    X, y = data.X[:600], data.y[:600]
+    model = regressor(random_state=0).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    means = np.concatenate([local.predict(local.inputs)[0] for local in model.models_])
+    targets = model.units_.targets(y)
+    assert means.max() <= targets.max() + 10 * np.ptp(targets)
+    assert means.min() >= targets.min() - 10 * np.ptp(targets)
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+@pytest.mark.parametrize("regressor", ALL)
+def test_units_do_not_change_the_ensemble(regressor, factor):
+    X, y, _ = two_regimes(random_state=0)
+    X, y = np.column_stack([X, np.cos(0.7 * X[:, 0])])[1200:1800], y[1200:1800]
+    settings = {"threshold": 3.0} if regressor is WGPRegressor else {}
+    model = regressor(random_state=0, **settings).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    other = clone(model)
+    if regressor is WGPRegressor:
+        other.set_params(threshold=3e12)
+    other.fit(factor * X, 1e6 * y + 1e6)
+    other_mean, other_std = other.predict(factor * X, return_std=True)
+    assert other.n_models_ == model.n_models_
+    assert [record.changes for record in other.history_] == [record.changes for record in model.history_]
+    np.testing.assert_allclose((other_mean - 1e6) / 1e6, mean, atol=1e-4 * y.std(), rtol=0)
+    np.testing.assert_allclose(other_std / 1e6, std, atol=1e-4 * y.std(), rtol=0)
+
+
+@pytest.mark.parametrize("regressor", ALL)
+def test_hyperparameters_are_told_in_the_users_units(regressor):
+    X, y, _ = two_regimes(random_state=0)
+    model = regressor(random_state=0).fit(X[:300], y[:300])
+    other = regressor(random_state=0).fit(1e3 * X[:300], 10 * y[:300] - 7)
+    for theta, scaled in zip(model.hyperparameters_, other.hyperparameters_, strict=True):
+        np.testing.assert_allclose(scaled.lengthscales, 1e3 * theta.lengthscales, rtol=1e-6)
+        np.testing.assert_allclose(
+            [scaled.amplitude, scaled.noise], [10 * theta.amplitude, 10 * theta.noise], rtol=1e-6
+        )
+
+
+def test_distances_and_evidences_are_told_in_the_users_units():
+    X, y, _ = two_regimes(random_state=0)
+    (_, one), (_, other) = (
+        WGPRegressor(threshold=np.inf, random_state=0).fit(X[:200], unit * y[:200]).history_ for unit in (1.0, 10.0)
+    )
+    np.testing.assert_allclose([*other.w_old, *other.w_new], 100 * np.array([*one.w_old, *one.w_new]))
+    evidences = [np.array([*record.evidence, record.evidence_new]) for record in (one, other)]
+    np.testing.assert_allclose(evidences[1], evidences[0] - 100 * np.log(10.0))
