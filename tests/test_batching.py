@@ -251,7 +251,7 @@ def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
 
 @contextmanager
 def interrupted_at_line(number):
-    """Ctrl-C before so many more lines of the estimators' common code are run. Yields a list of those it came before."""
+    """Ctrl-C before line number `number` that the estimators' common code runs; the lines that it came to."""
     lines, before = [], sys.gettrace()
 
     def trace(frame, event, _):

@@ -31,6 +31,8 @@ def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept:
     Fewer than `n` indices when there are no more rows that are apart from each other.
     """
     chosen = greedy(kernel, theta, X, n, n_kept)
+    if not len(chosen):  # a variance so small that it counts as nothing: any row will do
+        chosen = np.zeros(1, dtype=np.intp)
     scaled = X / theta.lengthscales
     gaps = cdist(scaled[chosen], scaled, "sqeuclidean").min(axis=0)
     indices = chosen.tolist()

@@ -46,8 +46,8 @@ def cholesky(S: Array) -> Array:
     S : (n, n), only its lower triangle is read.
     """
     L, info = dpotrf(S, lower=1, clean=1)
-    if info != 0:
-        raise NotFactorizableError(f"leading minor {info} of {len(S)} is not positive definite")
+    if info != 0 or not np.isfinite(L[-1, -1]):
+        raise NotFactorizableError(f"not positive definite ({info} of {len(S)})")
     return L
 
 
