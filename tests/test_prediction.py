@@ -343,7 +343,7 @@ def test_certainty_is_no_obstacle(rule, unsure, order):
 def answer_by(rule, estimator, X):
     """Mean, variance of the field and of the noise, in the user's units."""
     units = estimator.units_
-    mean, variance, noise = predict(estimator._ensemble, rule, units.inputs(X))
+    mean, variance, noise = predict(estimator._state.ensemble, rule, units.inputs(X))
     return units.zero + units.height * mean, units.height**2 * variance, units.height**2 * noise
 
 

@@ -1,9 +1,9 @@
 """The scikit-learn side of an ensemble: validation, batching and prediction, the same for every method."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -24,11 +24,30 @@ from wgpr.units import Units
 _LARGEST = 1e100
 
 
+@dataclass(frozen=True, eq=False)
+class _State:
+    """All that a regressor knows. It is replaced as a whole, so that an interruption finds it as it was before.
+
+    units, learner : None until the first rows are there.
+    records : of the latest steps; n_steps : how many there were.
+    waiting_X, waiting_y : (n, d) and (n,), rows that wait for a batch to fill; n_seen : rows given so far.
+    """
+
+    ensemble: Ensemble
+    seed: int
+    waiting_X: Array
+    waiting_y: Array
+    units: Units | None = None
+    learner: Learner[Any] | None = None
+    records: tuple[StepRecord, ...] = ()
+    n_steps: int = 0
+    n_seen: int = 0
+
+
 class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     """What all the regressors share: an ensemble that learns by steps and answers queries.
 
-    Settings are the constructor's arguments, state is `_ensemble` (replaced at each step, never edited) and the rows
-    that wait for a full batch, and `history_` is the record.
+    Settings are the constructor's arguments, state is `_state`, and `history_` is the record.
     """
 
     random_state: Any
@@ -47,12 +66,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         """Raise an error if a setting does not fit so many inputs."""
 
     @abstractmethod
-    def _make_learner(self, X: Array, y: Array) -> Learner[Any]:
-        """The learner, given the first rows, in the ensemble's units."""
+    def _make_learner(self, X: Array, y: Array, units: Units) -> Learner[Any]:
+        """The learner, given the first rows, in the ensemble's units, and these."""
 
-    def _make_quick_learner(self, X: Array, y: Array) -> Learner[Any]:
+    def _make_quick_learner(self, X: Array, y: Array, units: Units) -> Learner[Any]:
         """A learner for a preview; like the real one unless that takes long to make."""
-        return self._make_learner(X, y)
+        return self._make_learner(X, y, units)
 
     @abstractmethod
     def _make_splitting_rule(self) -> SplittingRule: ...
@@ -69,7 +88,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         """
         self._check_settings()
         X, y = self._validated(X, y, reset=True)
-        self._reset(X)
+        self._state = self._initial_state(X.shape[1])
         with one_blas_thread():
             self._begin(*self._representative_rows(X, y))
             self._learn(X, y)
@@ -107,7 +126,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def flush(self) -> Self:
         """Learn the rows that wait, as a smaller batch."""
-        check_is_fitted(self, "_ensemble")
+        check_is_fitted(self, "_state")
         with one_blas_thread():
             self._flush()
         return self
@@ -124,8 +143,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     @property
     def models_(self) -> tuple[LocalModel, ...]:
         """The local models, oldest first; in units of the ensemble's own, which `units_` tells."""
-        check_is_fitted(self, "_ensemble")
-        return self._ensemble.models
+        check_is_fitted(self, "_state")
+        return self._state.ensemble.models
 
     @property
     def units_(self) -> Units:
@@ -145,71 +164,82 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     @property
     def n_pending_(self) -> int:
         """How many rows wait for a batch to fill; they count as seen."""
-        check_is_fitted(self, "_ensemble")
-        return len(self._pending_y)
+        check_is_fitted(self, "_state")
+        return len(self._state.waiting_y)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """How many rows were given so far, learned or waiting."""
+        check_is_fitted(self, "_state")
+        return self._state.n_seen
 
     @property
     def history_(self) -> tuple[StepRecord, ...]:
         """What happened in each step, oldest first; the latest `history_size` of them."""
-        check_is_fitted(self, "_ensemble")
-        return tuple(self._records)
+        check_is_fitted(self, "_state")
+        return self._state.records
 
     def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Of all the rows of `fit`, those to begin with: as in a stream, the first."""
         return X[: self._n_before_learning()], y[: self._n_before_learning()]
 
-    def _reset(self, X: Array) -> None:
-        self._ensemble = Ensemble.empty(X.shape[1])
-        self._units: Units | None = None
-        self._learner: Learner[Any] | None = None
-        self._records: deque[StepRecord] = deque(maxlen=self.history_size)
-        self._n_steps = 0
-        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self._pending_X, self._pending_y = np.empty((0, X.shape[1])), np.empty(0)
-        self.n_samples_seen_ = 0
+    def _initial_state(self, n_features: int) -> _State:
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return _State(Ensemble.empty(n_features), seed, np.empty((0, n_features)), np.empty(0))
 
     def _learn(self, X: Array, y: Array) -> None:
         """Take in rows; learn those that make full batches."""
-        self._pending_X = np.concatenate([self._pending_X, X])
-        self._pending_y = np.concatenate([self._pending_y, y])
-        self.n_samples_seen_ += len(y)
+        state = self._state
+        self._state = replace(
+            state,
+            waiting_X=np.concatenate([state.waiting_X, X]),
+            waiting_y=np.concatenate([state.waiting_y, y]),
+            n_seen=state.n_seen + len(y),
+        )
         n_first = self._n_before_learning()
-        if self._learner is None and len(self._pending_y) >= n_first:
-            self._begin(self._pending_X[:n_first], self._pending_y[:n_first])
-        while self._learner is not None and len(self._pending_y) >= self._batch_rows():
+        if state.learner is None and self.n_pending_ >= n_first:
+            self._begin(self._state.waiting_X[:n_first], self._state.waiting_y[:n_first])
+        while self._state.learner is not None and self.n_pending_ >= self._batch_rows():
             self._step(self._batch_rows())
-        self._pending_X, self._pending_y = self._pending_X.copy(), self._pending_y.copy()  # let go of those learned
+        state = self._state  # copies let go of the rows that are learned
+        self._state = replace(state, waiting_X=state.waiting_X.copy(), waiting_y=state.waiting_y.copy())
 
     def _flush(self) -> None:
-        if self._learner is None and len(self._pending_y):
-            self._begin(self._pending_X, self._pending_y)
-        while len(self._pending_y):
-            self._step(min(self._batch_rows(), len(self._pending_y)))
+        if self._state.learner is None and self.n_pending_:
+            self._begin(self._state.waiting_X, self._state.waiting_y)
+        while self.n_pending_:
+            self._step(min(self._batch_rows(), self.n_pending_))
 
     def _begin(self, X: Array, y: Array) -> None:
         """Choose units and make the learner, by the first rows; these are learned later, like all others."""
-        self._units = Units.of(X, y)
-        self._learner = self._make_learner(self._units.inputs(X), self._units.targets(y))
+        units = Units.of(X, y)
+        learner = self._make_learner(units.inputs(X), units.targets(y), units)
+        self._state = replace(self._state, units=units, learner=learner)
 
     def _step(self, n_rows: int) -> None:
-        """Learn the oldest waiting rows. State changes only at the end: an interrupted step never happened."""
-        assert self._learner is not None
-        assert self._units is not None
+        """Learn the oldest waiting rows."""
+        state = self._state
+        assert state.learner is not None
+        assert state.units is not None
         ensemble, record = step(
-            self._ensemble,
-            self._units.inputs(self._pending_X[:n_rows]),
-            self._units.targets(self._pending_y[:n_rows]),
-            learner=self._learner,
+            state.ensemble,
+            state.units.inputs(state.waiting_X[:n_rows]),
+            state.units.targets(state.waiting_y[:n_rows]),
+            learner=state.learner,
             rule=self._make_splitting_rule(),
             n_candidates=self.n_candidates,
-            seed=self._seed,
-            number=self._n_steps,
-            target_unit=self._units.height,
+            seed=state.seed,
+            number=state.n_steps,
+            target_unit=state.units.height,
         )
-        self._ensemble = ensemble
-        self._pending_X, self._pending_y = self._pending_X[n_rows:], self._pending_y[n_rows:]
-        self._records.append(record)
-        self._n_steps += 1
+        self._state = replace(
+            state,
+            ensemble=ensemble,
+            waiting_X=state.waiting_X[n_rows:],
+            waiting_y=state.waiting_y[n_rows:],
+            records=(*state.records, record)[-self.history_size :],
+            n_steps=state.n_steps + 1,
+        )
 
     @abstractmethod
     def _batch_rows(self) -> int:
@@ -221,14 +251,15 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _answering_ensemble(self) -> tuple[Ensemble, Units]:
         """The ensemble and its units; before the first batch, a quick model of the rows that wait."""
-        check_is_fitted(self, "_ensemble")
-        if len(self._ensemble) and self._units is not None:
-            return self._ensemble, self._units
-        units = self._units or Units.of(self._pending_X, self._pending_y)
-        X, y = units.inputs(self._pending_X), units.targets(self._pending_y)
+        check_is_fitted(self, "_state")
+        state = self._state
+        if len(state.ensemble) and state.units is not None:
+            return state.ensemble, state.units
+        units = state.units or Units.of(state.waiting_X, state.waiting_y)
+        X, y = units.inputs(state.waiting_X), units.targets(state.waiting_y)
         with one_blas_thread():
-            learner = self._learner or self._make_quick_learner(X, y)
-            return self._ensemble.with_model(learner.preview(X, y)), units
+            learner = state.learner or self._make_quick_learner(X, y, units)
+            return state.ensemble.with_model(learner.preview(X, y)), units
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
@@ -259,10 +290,10 @@ class OnlineRegressor(EnsembleRegressor):
         X : (n, d) inputs, y : (n,) targets.
         """
         self._check_settings()
-        is_first = not hasattr(self, "_ensemble")
+        is_first = not hasattr(self, "_state")
         X, y = self._validated(X, y, reset=is_first)
         if is_first:
-            self._reset(X)
+            self._state = self._initial_state(X.shape[1])
         with one_blas_thread():
             self._learn(X, y)
         return self

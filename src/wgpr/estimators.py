@@ -40,7 +40,7 @@ class _SparseSettings(EnsembleRegressor):
         check_count("n_inducing", self.n_inducing)
         check_count("optimizer_iterations", self.optimizer_iterations, least=0)
 
-    def _make_learner(self, X: Array, y: Array) -> SparseLearner:
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner:
         return SparseLearner(as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations)
 
 
@@ -57,10 +57,11 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         0 starts a model for every batch, infinity never starts another.
     n_inducing : pseudo-inputs a local model may have (M).
     n_candidates : how many of the nearest models are tried (J_hat).
-    batch_size : rows that are learned together.
+    batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
     kernel : "se", "matern32", "matern52", "rq" or a `Kernel`.
     splitting : "wasserstein", "evidence", "never", "always", or an object with the method `assign`
-        (see `wgpr.splitting`); `threshold` is for the first.
+        (see `wgpr.splitting`); `threshold` is for the first. A rule of your own sees rows in the ensemble's
+        units (`units_.inputs(X)`), and distances and evidences in yours.
     prediction : "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
         `combine` (see `wgpr.prediction`).
     learn_hyperparameters : False to learn a model's hyperparameters from its first batch only.
@@ -121,7 +122,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self._make_splitting_rule()
         self._make_prediction_rule()
 
-    def _make_learner(self, X: Array, y: Array) -> SparseLearner:
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner:
         return SparseLearner(
             as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations, self.learn_hyperparameters
         )
@@ -255,21 +256,17 @@ class LocalGPRegressor(OnlineRegressor):
     def _n_before_learning(self) -> int:
         return self._batch_rows() if self.hyperparameters is not None else int(self.n_calibration)
 
-    def _make_learner(self, X: Array, y: Array) -> ExactLearner:
-        theta = self._given_theta() or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
+    def _make_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
+        theta = self._given_theta(units) or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
         return ExactLearner(as_kernel(self.kernel), theta, float(y.mean()), self.max_samples)
 
-    def _make_quick_learner(self, X: Array, y: Array) -> ExactLearner:
+    def _make_quick_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
         mean = float(y.mean())
-        theta = self._given_theta() or typical(as_kernel(self.kernel), Scales.of(X, y, mean))
+        theta = self._given_theta(units) or typical(as_kernel(self.kernel), Scales.of(X, y, mean))
         return ExactLearner(as_kernel(self.kernel), theta, mean, self.max_samples)
 
-    def _given_theta(self) -> Hyperparameters | None:
-        """The user's hyperparameters in the ensemble's units."""
-        if self.hyperparameters is None:
-            return None
-        units = self._units or Units.of(self._pending_X, self._pending_y)
-        return units.hyperparameters(self.hyperparameters)
+    def _given_theta(self, units: Units) -> Hyperparameters | None:
+        return None if self.hyperparameters is None else units.hyperparameters(self.hyperparameters)
 
     def _make_splitting_rule(self) -> SplittingRule:
         return KernelDistance(self.w_gen)
@@ -334,7 +331,7 @@ class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
         return X, y
 
     def _batch_rows(self) -> int:
-        return max(1, len(self._pending_y))
+        return max(1, self.n_pending_)
 
     def _make_splitting_rule(self) -> SplittingRule:
         return Never()
