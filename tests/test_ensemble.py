@@ -1,4 +1,4 @@
-"""The step of DESIGN 2.4: against a literal transcription of it, and in the cases where the result is known."""
+"""The step of docs/method.md, 4: against a literal transcription of it, and in the cases where the result is known."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -77,7 +77,7 @@ def bures(p, q):
 
 
 def literal_step(models, rows, targets, threshold, n_candidates, number):
-    """DESIGN 2.4, sentence by sentence: the models after it, and what was computed on the way."""
+    """docs/method.md, 4, sentence by sentence: the models after it, and what was computed on the way."""
     distance_to_batch = [np.linalg.norm(model.inputs.mean(axis=0) - rows.mean(axis=0)) for model in models]
     nearest = sorted(range(len(models)), key=distance_to_batch.__getitem__)
     neighbour = models[nearest[0]] if models else None

@@ -1,4 +1,4 @@
-"""One bound for the first batch and for every later one, with its gradient (DESIGN 2.2).
+"""One bound for the first batch and for every later one, with its gradient (docs/method.md, 2).
 
 All that a model has seen is summarised as whitened pseudo-observations `r = R f(Z_a) + N(0, I)`. A batch
 `(X, y)` and an old summary are then the same kind of thing: `N + M_a` observations `t` of unit noise.

@@ -1,4 +1,4 @@
-"""The ensemble and its one step (DESIGN 2.4): every method of this package is a choice of rules for it."""
+"""The ensemble and its one step (docs/method.md, 4): every method of this package is a choice of rules for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Multivariate Gaussians and the Wasserstein distance between them (DESIGN 2.3)."""
+"""Multivariate Gaussians and the Wasserstein distance between them (docs/method.md, 3)."""
 
 from typing import NamedTuple
 

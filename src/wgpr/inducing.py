@@ -1,4 +1,4 @@
-"""Where to put pseudo-inputs before the optimiser moves them. Nothing matters more (DESIGN 2.2)."""
+"""Where to put pseudo-inputs before the optimiser moves them. Nothing matters more (docs/method.md, 2)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Stationary ARD kernels `k(x, x') = sf^2 h(q)`, `q = sum_i (x_i - x'_i)^2 / l_i^2` (DESIGN 2.1).
+"""Stationary ARD kernels `k(x, x') = sf^2 h(q)`, `q = sum_i (x_i - x'_i)^2 / l_i^2` (docs/method.md, 1).
 
 A kernel here is a family: it knows `h` and its derivative and holds no learned number. The numbers,
 `Hyperparameters`, belong to a model, so that one kernel object serves the whole ensemble.

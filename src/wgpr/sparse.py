@@ -1,4 +1,4 @@
-"""The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (DESIGN 2.2)."""
+"""The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (docs/method.md, 2)."""
 
 from dataclasses import dataclass
 
