@@ -1,4 +1,4 @@
-"""The exact model of LGPR: a small Gaussian process on data of its own, with shared hyperparameters (docs/method.md, 5)."""
+"""The exact model of LGPR: a small Gaussian process on its own data, hyperparameters shared (docs/method.md, 5)."""
 
 from dataclasses import dataclass
 
