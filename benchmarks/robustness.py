@@ -21,6 +21,7 @@ from wgpr.datasets import DATASETS, Dataset, load
 
 METHODS = (WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor)
 FURTHEST = 10.0
+N_LOOKS = 10
 
 
 def all_rows(name: str, folder: str, order: str) -> Dataset:
@@ -33,14 +34,15 @@ def all_rows(name: str, folder: str, order: str) -> Dataset:
 def furthest_mean(model: OnlineRegressor, y: np.ndarray) -> float:
     """How far the local means leave the range of the data, in ranges (0: they do not)."""
     means = np.concatenate([local.predict(local.inputs)[0] for local in model.models_])
+    y = model.units_.targets(y)
     return float(max(y.min() - means.min(), means.max() - y.max(), 0.0) / np.ptp(y))
 
 
 def run(method: type[OnlineRegressor], name: str, order: str, folder: str) -> tuple[str, ...]:
     data, model = all_rows(name, folder, order), method(random_state=0)
     furthest = 0.0
-    for first in range(0, len(data.y), 1000):
-        model.partial_fit(data.X[first : first + 1000], data.y[first : first + 1000])
+    for piece in np.array_split(np.arange(len(data.y)), N_LOOKS):
+        model.partial_fit(data.X[piece], data.y[piece])
         if model.n_models_:
             furthest = max(furthest, furthest_mean(model, data.y))
     mean, std = model.flush().predict(data.X, return_std=True)
