@@ -1,6 +1,8 @@
 """What holds of the project as a whole: layers, examples, and that the README tells the truth."""
 
 import ast
+import doctest
+import importlib
 import re
 import runpy
 import sys
@@ -50,6 +52,14 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     runpy.run_path(str(ROOT / "examples" / "two_regimes.py"), run_name="__main__")
     assert "WGPRegressor" in capsys.readouterr().out
     assert picture.stat().st_size > 10_000
+
+
+def test_examples_in_docstrings_are_true():
+    results = [
+        doctest.testmod(importlib.import_module(f"wgpr.{module}")) for module in sorted(set(LEVEL) - {"__init__"})
+    ]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0
 
 
 def test_the_readme_runs(capsys):
