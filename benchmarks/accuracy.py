@@ -72,12 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with the .npz files")
     folder = parser.parse_args().data
+    for name in ("kin40k", "sarcos", "tzibana", "abalone", "pumadyn"):
+        load(name, folder)  # complain before work begins
     table = Table("what", "RMSE", "at most")
     sections: tuple[Callable[[str], Iterator[Row]], ...] = (toy_rows, streamed_rows, threshold_rows)
     for section in track(sections, "measuring"):
         for row in section(folder):
             table.add_row(*row)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -56,14 +56,16 @@ def prediction_table() -> Table:
         times = [seconds(lambda e=ensemble, q=queries: predict(e, Nearest(), q)) for _ in range(5)]
         rates[n_models] = len(queries) / min(times)
     for n_models, rate in rates.items():
-        table.add_row(f"{n_models} models", f"{rate:,.0f}", f"{rate / rates[10]:.2f}")
+        table.add_row("1 model" if n_models == 1 else f"{n_models} models", f"{rate:,.0f}", f"{rate / rates[10]:.2f}")
     return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder with kin40k.npz; without it, a synthetic arm is learned")
-    parser.add_argument("--samples", type=int, default=10_000)
+    parser.add_argument(
+        "--samples", type=int, default=10_000, choices=range(1, 10_001), metavar="N", help="rows to learn"
+    )
     settings = parser.parse_args()
     if settings.data is None:
         (X, y), name = robot_arm(settings.samples), "a synthetic arm"

@@ -4,15 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, one_blas_thread
@@ -56,7 +56,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _check_settings(self) -> None:
         """Raise an error that names the first setting that makes no sense."""
-        check_count("history_size", self.history_size)
+        require_count("history_size", self.history_size)
         try:
             check_random_state(self.random_state)
         except ValueError as error:
@@ -283,7 +283,9 @@ class OnlineRegressor(EnsembleRegressor):
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn more rows, any number of them.
 
-        They are learned in batches of `batch_size`; `n_pending_` rows wait for a batch to fill.
+        They are learned in batches of `batch_size`; `n_pending_` rows wait for a batch to fill. Until the first batch,
+        `predict` answers by a quick model of the rows that wait; later, rows that wait are not used. What local models
+        are made of (kernel, number of pseudo-inputs) is settled with the first batch.
 
         Parameters
         ----------
@@ -300,7 +302,7 @@ class OnlineRegressor(EnsembleRegressor):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        check_count("batch_size", self.batch_size)
+        require_count("batch_size", self.batch_size)
 
     def _batch_rows(self) -> int:
         return int(self.batch_size)
@@ -331,14 +333,9 @@ def _errors_that_name(argument: str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         if argument in str(error).split():
             raise
-        raise type(error)(f"{argument} must be an array of finite real numbers: {error}") from error
+        raise type(error)(f"{argument}: {error}") from error
 
 
 def _check_magnitude(name: str, array: Array) -> None:
     if np.abs(array).max(initial=0.0) > _LARGEST:
         raise ValueError(f"{name} has values beyond {_LARGEST:g}; rescale it")
-
-
-def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise an error that names the setting unless it is a whole number of at least `least`."""
-    check_scalar(value, name, Integral, min_val=least)

@@ -129,7 +129,7 @@ class Fit:
         log_theta[0] += self._prior_trace + 2.0 * self._jitter * G[:, n_inputs:].trace()
         if not of_inputs:
             return -log_theta, None
-        return -log_theta, -(pulled.first_inputs() + pulled.second_inputs(slice(n_inputs, None)))
+        return -log_theta, -pulled.shared_inputs(slice(n_inputs, None))
 
     def _loss_by_kernel(self, residual: Array) -> Array:
         """`-dF / d [K_ZX, K_Za, K_ZZ]`, (M, N + M_a + M).

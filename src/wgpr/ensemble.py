@@ -160,6 +160,7 @@ class Trial:
 
     def carry_out(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
         """The ensemble after the decision, and what changed in it."""
+        self._require_each_row_once(assignments)
         ensemble, changes = self.ensemble, []
         for rows, number in assignments:
             model = None if number is None else self._learned(ensemble, number, rows)
@@ -169,6 +170,16 @@ class Trial:
             place = len(ensemble) - 1 if number is None else number
             changes.append(Change(place, len(self.y[rows]), number is None))
         return ensemble, tuple(changes)
+
+    def _require_each_row_once(self, assignments: Sequence[Assignment]) -> None:
+        counts = np.zeros(len(self.y), dtype=np.intp)
+        for rows, _ in assignments:
+            np.add.at(counts, np.arange(len(self.y))[rows], 1)
+        if (counts != 1).any():
+            raise ValueError(
+                f"the splitting rule assigned {(counts == 0).sum()} rows to no model and {(counts > 1).sum()} rows "
+                "twice; its method assign must return an Assignment for every row, once"
+            )
 
     def record(self, changes: tuple["Change", ...], seconds: float) -> "StepRecord":
         """What the trial was asked, and what came of it."""
@@ -228,6 +239,7 @@ class Change(NamedTuple):
 class StepRecord:
     """What happened in one step.
 
+    number : of the step, from 0; n_samples : rows in the batch; seconds : that it took.
     candidates : numbers of the models whose update was tried. For each of them:
     w_old, w_new : squared Wasserstein distances, None where the rule did not ask for them;
     evidence : log evidence of the batch given the model's past, None for an update that failed.
@@ -246,6 +258,12 @@ class StepRecord:
     dropped: tuple[int, ...]
     changes: tuple[Change, ...]
     seconds: float
+
+    @property
+    def distance(self) -> float | None:
+        """The smallest `w_old + w_new` of the candidates: what a threshold is compared with. None if not asked for."""
+        pairs = zip(self.w_old, self.w_new, strict=True)
+        return min((old + new for old, new in pairs if old is not None and new is not None), default=None)
 
     @property
     def decision(self) -> str:

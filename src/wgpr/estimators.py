@@ -1,13 +1,13 @@
 """The five regressors: each is a learner, a splitting rule and a prediction rule on the one skeleton."""
 
 from collections.abc import Callable, Mapping
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-from wgpr.base import EnsembleRegressor, OnlineRegressor, check_count
+from wgpr.base import EnsembleRegressor, OnlineRegressor
+from wgpr.checks import require_count, require_number
 from wgpr.ensemble import SplittingRule
 from wgpr.exact import ExactLearner, calibrate
 from wgpr.kernels import Hyperparameters, Kernel, as_kernel
@@ -37,8 +37,8 @@ class _SparseSettings(EnsembleRegressor):
     def _check_settings(self) -> None:
         super()._check_settings()
         as_kernel(self.kernel)
-        check_count("n_inducing", self.n_inducing)
-        check_count("optimizer_iterations", self.optimizer_iterations, least=0)
+        require_count("n_inducing", self.n_inducing)
+        require_count("optimizer_iterations", self.optimizer_iterations, least=0)
 
     def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner:
         return SparseLearner(as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations)
@@ -116,8 +116,8 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        _check_number("threshold", self.threshold, least=0.0)
-        check_count("n_candidates", self.n_candidates)
+        require_number("threshold", self.threshold, least=0.0)
+        require_count("n_candidates", self.n_candidates)
         check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
         self._make_splitting_rule()
         self._make_prediction_rule()
@@ -176,8 +176,8 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        _check_number("w_gen", self.w_gen, least=0.0, most=1.0)
-        check_count("n_best", self.n_best)
+        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
+        require_count("n_best", self.n_best)
 
     def _make_splitting_rule(self) -> SplittingRule:
         return KernelDistance(self.w_gen)
@@ -231,12 +231,12 @@ class LocalGPRegressor(OnlineRegressor):
     def _check_settings(self) -> None:
         super()._check_settings()
         as_kernel(self.kernel)
-        _check_number("w_gen", self.w_gen, least=0.0, most=1.0)
-        check_count("n_calibration", self.n_calibration)
-        check_count("n_models", self.n_models)
-        check_count("optimizer_iterations", self.optimizer_iterations, least=0)
+        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
+        require_count("n_calibration", self.n_calibration)
+        require_count("n_models", self.n_models)
+        require_count("optimizer_iterations", self.optimizer_iterations, least=0)
         if self.max_samples is not None:
-            check_count("max_samples", self.max_samples)
+            require_count("max_samples", self.max_samples)
         _check_hyperparameters(self.hyperparameters)
 
     def _check_columns(self, n_features: int) -> None:
@@ -338,12 +338,6 @@ class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
 
     def _make_prediction_rule(self) -> PredictionRule:
         return Nearest()
-
-
-def _check_number(name: str, value: object, *, least: float, most: float | None = None) -> None:
-    check_scalar(value, name, Real, min_val=least, max_val=most)
-    if value != value:
-        raise ValueError(f"{name} is not a number; give one of at least {least:g}")
 
 
 def _check_hyperparameters(given: object) -> None:

@@ -25,7 +25,7 @@ from wgpr.search import climb
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExactModel:
     """A local model that keeps its rows.
 
@@ -57,6 +57,9 @@ class ExactModel:
         """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
         k = self._whitened(X)
         return Gaussian(self.mean + self.alpha @ k, self.kernel(self.theta, X, X) - k.T @ k)
+
+    def __repr__(self) -> str:
+        return f"ExactModel({len(self.inputs)} rows kept, {self.n_seen} rows seen, {self.theta})"
 
     def _whitened(self, X: Array) -> Array:
         """`L^-1 K_x*`, (n kept, n)."""

@@ -210,17 +210,24 @@ class PulledBack:
         # dq / d log l_i = -2 (x1_i - x2_i)^2 / l_i^2, and the square is expanded.
         squares = self._row_sums @ block.X1**2 + (np.ones(len(block.X1)) @ self._W) @ block.X2**2
         products = (block.X1 * self._WX2).sum(axis=0)
+        gradient = np.empty(1 + len(squares) + block.kernel.n_shape)
+        gradient[0] = 2.0 * inner(self._G, block.K)
+        gradient[1 : len(squares) + 1] = (-2.0 * self._variance) * (squares - 2.0 * products)
         by_shape = block.kernel.profile_by_log_shape(block.q, block.theta.shape)
-        return np.array([
-            2.0 * inner(self._G, block.K),
-            *(-2.0 * self._variance * (squares - 2.0 * products)),
-            *(self._variance * inner(self._G, derivative) for derivative in by_shape),
-        ])  # fmt: skip
+        gradient[len(squares) + 1 :] = [self._variance * inner(self._G, derivative) for derivative in by_shape]
+        return gradient
 
     def first_inputs(self) -> Array:
         """`dE / dX1` (n1, d)."""
         block = self._block
         differences = self._row_sums[:, None] * block.X1 - self._WX2
+        return differences * (2.0 * self._variance / block.theta.lengthscales)
+
+    def shared_inputs(self, columns: slice) -> Array:
+        """`dE / dX1` (n1, d) where the given columns of `K` are those of `X1` itself."""
+        block, W = self._block, self._W[:, columns]
+        sums = self._row_sums + np.ones(len(W)) @ W
+        differences = sums[:, None] * block.X1 - self._WX2 - W.T @ block.X1
         return differences * (2.0 * self._variance / block.theta.lengthscales)
 
     def second_inputs(self, columns: slice = slice(None)) -> Array:
@@ -244,7 +251,7 @@ class WeightedTrace:
     def __init__(self, kernel: Kernel, X: Array, C: Array) -> None:
         self.kernel = kernel
         i, j = np.triu_indices(len(X), 1)
-        self._squares = (X[i] - X[j]) ** 2
+        self._squares = np.ascontiguousarray(((X[i] - X[j]) ** 2).T)
         self._weights = 2.0 * C[i, j]
         self._diagonal = float(C.trace())
 
@@ -252,9 +259,9 @@ class WeightedTrace:
         """The trace, and its gradient by `(log sf, log l_1..l_d, log shape...)`."""
         variance = self.kernel.variance(theta)
         inverse_squares = 1.0 / theta.lengthscales**2
-        q = self._squares @ inverse_squares
+        q = inverse_squares @ self._squares
         h, slope = self.kernel.profile(q, theta.shape)
         trace = variance * (self._diagonal + self._weights @ h)
-        lengthscales = (self._weights * slope) @ self._squares * (-2.0 * variance * inverse_squares)
+        lengthscales = self._squares @ (self._weights * slope) * (-2.0 * variance * inverse_squares)
         shape = [variance * (self._weights @ d) for d in self.kernel.profile_by_log_shape(q, theta.shape)]
         return float(trace), np.concatenate([[2.0 * trace], lengthscales, shape])

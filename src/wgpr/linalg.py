@@ -7,6 +7,7 @@ are solved from the right as their transposes: OpenBLAS does that almost twice a
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ def cholesky(S: Array) -> Array:
     S : (n, n), only its lower triangle is read.
     """
     L, info = dpotrf(S, lower=1, clean=1)
-    if info != 0 or not np.isfinite(L[-1, -1]):
+    if info != 0 or not isfinite(L[-1, -1]):
         raise NotFactorizableError(f"not positive definite ({info} of {len(S)})")
     return L
 
@@ -64,7 +65,7 @@ def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
         regularised = K.copy(order="F")
         diagonal(regularised)[:] += jitter
         L, info = dpotrf(regularised, lower=1, clean=1, overwrite_a=1)
-        if info == 0 and np.isfinite(L[-1, -1]):
+        if info == 0 and isfinite(L[-1, -1]):
             return L, jitter
     raise NotFactorizableError(f"not positive definite with a relative jitter of {JITTERS[-1]:g}")
 

@@ -8,7 +8,17 @@
 | `Barycenter(3)` | the Wasserstein barycenter of the few nearest models |
 | `RobustBCM(3)` | the nearest model, sharpened by neighbours that know more |
 
-Every rule is an average of the models' means, with weights of its own and a variance that goes with them.
+Every rule is an average of the models' means, with weights of its own and a variance that goes with them. One of
+your own:
+
+    class MostCertain:
+        def combine(self, panel):
+            experts = panel.ask(panel.nearest(3))         # members, means, variances and noise, (n, 3) each
+            best = experts.of(experts.variances.argmin(axis=1)[:, None])
+            return Blend(best, weights=np.ones_like(best.means), variance=best.variances[:, 0])
+
+`panel.X`, means and variances are in the ensemble's units (an estimator's `units_`); the answer is turned into the
+user's.
 """
 
 from collections.abc import Iterator
@@ -17,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, log_closeness
 from wgpr.gaussian import Gaussian
 from wgpr.linalg import Array, Indices
@@ -80,22 +91,23 @@ class Panel:
 
     def ask(self, members: Indices) -> Experts:
         """What models `members` (n, k) answer, each to its own queries."""
-        means, variances, noise = np.empty((3, *members.shape))
-        for number, query, place in _by_model(members):
+        places, answers, noise = [], [], []
+        for number, own in _by_model(members):
             model = self.ensemble.models[number]
-            means[query, place], variances[query, place] = model.predict(self.X[query])
-            noise[query, place] = model.theta.noise**2
-        return Experts(members, means, variances, noise)
+            places.append(own)
+            answers.append(model.predict(self.X[own // members.shape[1]]))
+            noise.append(np.full(len(own), model.theta.noise**2))
+        means, variances = zip(*answers, strict=True)
+        parts = np.empty((3, members.size))
+        parts[:, np.concatenate(places)] = [np.concatenate(part) for part in (means, variances, noise)]
+        return Experts(members, *parts.reshape(3, *members.shape))
 
 
-def _by_model(members: Indices) -> Iterator[tuple[int, Indices, Indices]]:
-    """For each model in `members` (n, k): its number, and the rows and columns where it stands."""
+def _by_model(members: Indices) -> Iterator[tuple[int, Indices]]:
+    """For each model in `members` (n, k): its number, and where it stands in `members.ravel()`."""
     order = np.argsort(members, axis=None, kind="stable")
     numbers, firsts = np.unique(members.ravel()[order], return_index=True)
-    query, place = np.divmod(order, members.shape[1])
-    bounds = np.append(firsts, len(order))
-    for number, first, last in zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True):
-        yield number, query[first:last], place[first:last]
+    yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,9 @@ class Weighted:
 
     n_models: int = 10
 
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
+
     def combine(self, panel: Panel) -> Blend:
         log_w = panel.log_closeness()
         members = _largest(log_w, self.n_models)
@@ -132,6 +147,9 @@ class BestFew:
 
     n_models: int = 3
 
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
+
     def combine(self, panel: Panel) -> Blend:
         log_w = panel.log_closeness()
         experts = panel.ask(_largest(log_w, 3 * self.n_models))
@@ -146,6 +164,9 @@ class Barycenter:
     """The Wasserstein barycenter of the nearest models: in one dimension, means and standard deviations average."""
 
     n_models: int = 3
+
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
 
     def combine(self, panel: Panel) -> Blend:
         experts = panel.ask(panel.nearest(self.n_models))
@@ -164,6 +185,9 @@ class RobustBCM:
     """
 
     n_models: int = 3
+
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
 
     def combine(self, panel: Panel) -> Blend:
         experts = panel.ask(panel.nearest(self.n_models))
@@ -198,10 +222,26 @@ def _mixture(experts: Experts, weights: Array) -> Blend:
     return Blend(experts, weights, (weights * spread).sum(axis=1))
 
 
+def _combined(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Blend:
+    """What the rule makes of the queries `X` (n, d), if it makes sense."""
+    blend = rule.combine(Panel(ensemble, X))
+    weights, variance = np.asarray(blend.weights), np.asarray(blend.variance)
+    if weights.shape != blend.experts.means.shape or variance.shape != (len(X),):
+        raise ValueError(
+            f"the prediction rule {rule!r} gave weights of shape {weights.shape} and a variance of shape "
+            f"{variance.shape}; they must be {blend.experts.means.shape} and {(len(X),)}"
+        )
+    if not (np.allclose(weights.sum(axis=1), 1.0) and (variance >= 0).all()):
+        raise ValueError(
+            f"the weights of the prediction rule {rule!r} must sum to 1, and its variance must not be negative"
+        )
+    return blend
+
+
 def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array]:
     """Mean, variance of the field and variance of the noise, (n,) each, at `X` (n, d)."""
     pieces = [X[first : first + _PIECE] for first in range(0, len(X), _PIECE)]
-    blends = [rule.combine(Panel(ensemble, piece)) for piece in pieces]
+    blends = [_combined(ensemble, rule, piece) for piece in pieces]
     mean, variance, noise = (
         np.concatenate(parts)
         for parts in zip(*((blend.mean, blend.variance, blend.noise) for blend in blends), strict=True)
@@ -215,10 +255,10 @@ def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple
     Models know nothing of each other: they are independent, and two queries covary through the models that they share.
     The correlations are those of the weighted average, the variances are the rule's own.
     """
-    blend = rule.combine(Panel(ensemble, X))
+    blend = _combined(ensemble, rule, X)
     covariance = np.zeros((len(X), len(X)))
-    for number, query, place in _by_model(blend.experts.members):
-        weights = blend.weights[query, place]
+    for number, own in _by_model(blend.experts.members):
+        weights, query = blend.weights.ravel()[own], own // blend.weights.shape[1]
         shared = ensemble.models[number].posterior(X[query]).covariance
         covariance[np.ix_(query, query)] += weights[:, None] * weights * shared
     diagonal = covariance.diagonal()
@@ -230,6 +270,6 @@ def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple
 
 def answering_model(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Indices:
     """The model with the largest weight in the answer at each row of `X` (n, d)."""
-    blend = rule.combine(Panel(ensemble, X))
+    blend = _combined(ensemble, rule, X)
     largest = blend.weights.argmax(axis=1, keepdims=True)
     return np.take_along_axis(blend.experts.members, largest, axis=1)[:, 0]

@@ -12,11 +12,12 @@ from wgpr.linalg import Array, frozen
 _CONSTANT = 1e-13
 
 # Box of the hyperparameters, as factors of the data's scale. A length-scale beyond it has no slope left to
-# come back by; an amplitude beyond it extrapolates to values that no data ever had.
+# come back by; an amplitude beyond it extrapolates to values that no data ever had; noise above all that the data
+# vary would explain them by nothing.
 _AMPLITUDE = (1e-1, 3.0)
 _LENGTHSCALE = (1e-2, 1e2)
 _SHAPE = (1e-2, 1e2)
-_NOISE = (1e-3, 1e1)
+_NOISE = (1e-3, 1.0)
 
 _TYPICAL_NOISE = 0.3
 

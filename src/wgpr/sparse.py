@@ -17,7 +17,7 @@ from wgpr.search import maximise_bound
 _STRETCHES = (0.5, 2.0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SparseModel:
     """A local model; learning more returns another one.
 
@@ -72,6 +72,9 @@ class SparseModel:
         """`k = L^-1 K_Z*` and `L_B^-1 k`, (M, n) each."""
         k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
         return k, solve_lower(self.L_B, k)
+
+    def __repr__(self) -> str:
+        return f"SparseModel({len(self.inputs)} pseudo-inputs, {self.n_seen} rows seen, {self.theta})"
 
 
 def _model(fit: Fit, mean: float, scales: Scales, n_seen: int, centre: Array, log_evidence: float) -> SparseModel:

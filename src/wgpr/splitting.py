@@ -6,6 +6,18 @@
 | `Evidence()` | it is likelier as a model of its own than under any candidate |
 | `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
 | `Never()`, `Always()` | never; always |
+
+A rule of your own asks the trial, and says who learns what:
+
+    class OnlyTwo:
+        def assign(self, trial):
+            if len(trial.ensemble) < 2:                   # trial.nearest is empty before the first model
+                return [Assignment(ALL_ROWS, None)]       # None: a new model
+            return [Assignment(ALL_ROWS, trial.nearest[0])]
+
+`trial.updated(number)` and `trial.fresh` are what would become of a model, and of a new one; `trial.distances(number)`
+is how far an update would move it. `trial.X` and `trial.y` are in the ensemble's units (an estimator's `units_`),
+distances in the user's.
 """
 
 from collections.abc import Sequence
@@ -13,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wgpr.checks import require_number
 from wgpr.ensemble import ALL_ROWS, Assignment, Trial, log_closeness
 from wgpr.linalg import Array, Indices
 
@@ -28,6 +41,9 @@ class Wasserstein:
     """
 
     threshold: float
+
+    def __post_init__(self) -> None:
+        require_number("threshold", self.threshold, least=0.0)
 
     def assign(self, trial: Trial) -> Sequence[Assignment]:
         best = min(trial.candidates, key=lambda number: trial.distances(number).total, default=None)
@@ -79,6 +95,9 @@ class KernelDistance:
     """
 
     w_gen: float
+
+    def __post_init__(self) -> None:
+        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
 
     def assign(self, trial: Trial) -> Sequence[Assignment]:
         shared = trial.learner.theta

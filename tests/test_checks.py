@@ -1,0 +1,82 @@
+"""Settings and rules that make no sense are refused, by name."""
+
+import numpy as np
+import pytest
+
+from streams import queries, small, travelling
+from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted, WGPRegressor
+from wgpr.checks import require_count, require_number
+from wgpr.ensemble import ALL_ROWS, Assignment
+from wgpr.prediction import Blend
+
+X, y = travelling()
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [("5", TypeError), (None, TypeError), (True, TypeError), (-1, ValueError), (np.nan, ValueError)]
+)
+@pytest.mark.parametrize("require", [lambda value: require_number("it", value, least=0.0), Wasserstein])
+def test_a_number_out_of_range_is_named(require, value, error):
+    with pytest.raises(error, match=r"(it|threshold) must be a number of at least 0, got"):
+        require(value)
+
+
+@pytest.mark.parametrize("value", [0, np.inf, np.float64(2.5), np.int64(3)])
+def test_numbers_in_range_pass(value):
+    require_number("it", value, least=0.0)
+
+
+@pytest.mark.parametrize(("value", "error"), [(2.5, TypeError), ("2", TypeError), (True, TypeError), (0, ValueError)])
+@pytest.mark.parametrize("require", [lambda value: require_count("n", value), Weighted, BestFew, Barycenter, RobustBCM])
+def test_a_count_out_of_range_is_named(require, value, error):
+    with pytest.raises(error, match=r"(n|n_models) must be a whole number of at least 1, got"):
+        require(value)
+
+
+@pytest.mark.parametrize("w_gen", [-0.1, 1.1, np.nan])
+def test_w_gen_is_from_0_to_1(w_gen):
+    with pytest.raises(ValueError, match="w_gen must be a number from 0 to 1"):
+        KernelDistance(w_gen)
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [[], [Assignment(slice(5), None)], [Assignment(ALL_ROWS, None), Assignment(np.array([3]), None)]],
+    ids=["no rows", "some rows", "a row twice"],
+)
+def test_a_splitting_rule_has_to_assign_each_row_once(assignments):
+    class Careless:
+        def assign(self, trial):
+            return assignments
+
+    with pytest.raises(ValueError, match=r"the splitting rule assigned .* every row, once"):
+        small(WGPRegressor, splitting=Careless()).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("weights", "variance", "message"),
+    [
+        (lambda m: 2 * np.ones_like(m), lambda v: v[:, 0], "sum to 1"),
+        (lambda m: np.full_like(m, np.nan), lambda v: v[:, 0], "sum to 1"),
+        (lambda m: np.ones_like(m), lambda v: -1 - v[:, 0], "must not be negative"),
+        (lambda m: np.ones(len(m)), lambda v: v[:, 0], "weights of shape"),
+        (lambda m: np.ones_like(m), lambda v: v, "variance of shape"),
+    ],
+)
+def test_a_prediction_rule_has_to_make_sense(weights, variance, message):
+    class Careless:
+        def combine(self, panel):
+            experts = panel.ask(panel.nearest(1))
+            return Blend(experts, weights(experts.means), variance(experts.variances))
+
+    estimator = small(WGPRegressor, prediction=Careless()).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        estimator.predict(queries(), return_std=True)
+
+
+def test_the_distance_of_a_record_is_what_the_threshold_is_compared_with():
+    first, *others = small(WGPRegressor, threshold=1.0).fit(X, y).history_
+    assert first.distance is None
+    for record in others:
+        assert record.distance == min(np.add(record.w_old, record.w_new))
+        assert (record.distance <= 1.0) == (record.decision == "update")
