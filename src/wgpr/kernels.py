@@ -91,7 +91,8 @@ class SquaredExponential(Kernel):
     """`h = exp(-q / 2)`: smooth fields."""
 
     def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
-        h = np.exp(-0.5 * q)
+        h = -0.5 * q
+        np.exp(h, out=h)
         return h, -0.5 * h
 
 
@@ -183,8 +184,8 @@ class KernelBlock:
         # Differences first, then squares: |x1|^2 + |x2|^2 - 2 x1.x2 would lose the digits of points that are
         # close together, and with them the factorisation.
         self.q = cdist(self.X1, self.X2, "sqeuclidean")
-        h, self.slope = kernel.profile(self.q, theta.shape)
-        self.K = kernel.variance(theta) * h
+        self.K, self.slope = kernel.profile(self.q, theta.shape)
+        self.K *= kernel.variance(theta)
 
     def pull_back(self, G: Array) -> "PulledBack":
         """Carry `G = dE/dK` (n1, n2) of a scalar `E` back to what `K` was made of."""
