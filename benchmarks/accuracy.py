@@ -16,6 +16,7 @@ from sklearn.metrics import root_mean_squared_error
 
 from wgpr import StreamingGPRegressor, WGPRegressor
 from wgpr.datasets import load, two_regimes
+from workloads import require_data
 
 SEEDS = range(5)
 THRESHOLDS = {"abalone": (10.0, 100.0, 300.0, 1000.0, np.inf), "pumadyn": (10.0, 100.0, 300.0, 1000.0, np.inf)}
@@ -72,8 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with the .npz files")
     folder = parser.parse_args().data
-    for name in ("kin40k", "sarcos", "tzibana", "abalone", "pumadyn"):
-        load(name, folder)  # complain before work begins
+    require_data(parser, folder, ("kin40k", "sarcos", "tzibana", "abalone", "pumadyn"))
     table = Table("what", "RMSE", "at most")
     sections: tuple[Callable[[str], Iterator[Row]], ...] = (toy_rows, streamed_rows, threshold_rows)
     for section in track(sections, "measuring"):

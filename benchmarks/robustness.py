@@ -18,6 +18,7 @@ from rich.table import Table
 from wgpr import LocalGPRegressor, SolarGPRegressor, StreamingGPRegressor, WGPRegressor
 from wgpr.base import OnlineRegressor
 from wgpr.datasets import DATASETS, Dataset, load
+from workloads import require_data
 
 METHODS = (WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor)
 FURTHEST = 10.0
@@ -61,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with the .npz files")
     folder = parser.parse_args().data
+    require_data(parser, folder, DATASETS)
     jobs = list(itertools.product(METHODS, DATASETS, ("natural", "shuffled")))
     results = Parallel(-1, return_as="generator")(delayed(run)(*job, folder) for job in jobs)
     table = Table("data", "order", "method", "rows", "models", "RMSE / std (seen)", "beyond range", "dropped", "s", "")

@@ -15,7 +15,7 @@ from rich.table import Table
 from wgpr.datasets import load
 from wgpr.linalg import one_blas_thread
 from wgpr.prediction import Nearest, predict
-from workloads import Bound, UnavoidableWork, ensemble_of, learners, robot_arm
+from workloads import Bound, UnavoidableWork, ensemble_of, learners, require_data, robot_arm
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -70,6 +70,7 @@ def main() -> None:
     if settings.data is None:
         (X, y), name = robot_arm(settings.samples), "a synthetic arm"
     else:
+        require_data(parser, settings.data, ["kin40k"])
         data, name = load("kin40k", settings.data), "kin40k"
         X, y = data.X[: settings.samples], data.y[: settings.samples]
     console = Console(width=120)

@@ -1,5 +1,8 @@
 """What is measured: the pieces of work that the benchmarks time."""
 
+from argparse import ArgumentParser
+from collections.abc import Iterable
+
 import numpy as np
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
@@ -7,11 +10,21 @@ from scipy.linalg.lapack import dpotrf
 from wgpr import LocalGPRegressor, SolarGPRegressor, SquaredExponential, StreamingGPRegressor, WGPRegressor
 from wgpr.base import OnlineRegressor
 from wgpr.bound import Observations
+from wgpr.datasets import load
 from wgpr.ensemble import Ensemble
 from wgpr.kernels import Hyperparameters
 from wgpr.sparse import SparseLearner
 
 M, N, D = 50, 100, 8  # the paper's settings, and the inputs of kin40k
+
+
+def require_data(parser: ArgumentParser, folder: str, names: Iterable[str]) -> None:
+    """Complain in one sentence, and before the work begins."""
+    for name in names:
+        try:
+            load(name, folder)
+        except FileNotFoundError as error:
+            parser.error(str(error))
 
 
 def robot_arm(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

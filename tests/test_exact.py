@@ -104,6 +104,16 @@ def test_a_model_keeps_no_more_rows_than_it_may(kernel):
 
 
 @every_kernel
+def test_a_full_model_of_a_smooth_field_stays_full(kernel):
+    """A few rows explain such a field, but not its noise."""
+    theta = hyperparameters(kernel, 1)
+    smooth = Hyperparameters(theta.amplitude, [100.0], theta.noise, theta.shape)
+    X = np.linspace(0.0, 1.0, 60)[:, None]
+    (*_, model) = grown(ExactLearner(kernel, smooth, MEAN, 25), X, np.sin(X[:, 0]), [20, 40])
+    assert len(model.inputs) == 25
+
+
+@every_kernel
 def test_a_full_model_is_the_exact_process_on_the_rows_that_it_kept(kernel):
     X, y = rows(60, 2)
     learner = learner_of(kernel, 2, max_samples=25)

@@ -85,8 +85,7 @@ class Fit:
         past, n_batch, n_inputs = observations.past, len(observations.y), len(observations.inputs)
         self._block = KernelBlock(observations.kernel, theta, Z, np.concatenate([observations.inputs, Z]))
         K = self._block.K
-        self._K_zz = K[:, n_inputs:]
-        self.L, self._jitter = cholesky_with_jitter(self._K_zz)
+        self.L, self._jitter = cholesky_with_jitter(K[:, n_inputs:])
 
         A = np.empty((len(Z), n_batch + len(past)))
         np.multiply(K[:, :n_batch], 1.0 / theta.noise, out=A[:, :n_batch])

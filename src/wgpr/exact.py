@@ -9,6 +9,7 @@ from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.linalg import (
     Array,
+    Indices,
     cholesky_with_jitter,
     column_squares,
     diagonal,
@@ -92,7 +93,7 @@ class ExactLearner:
         inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
         L, log_evidence = self._grown(model, X, y)
         if self.max_samples is not None and len(inputs) > self.max_samples:
-            kept = np.sort(inducing.greedy(self.kernel, self.theta, inputs, self.max_samples))
+            kept = self._kept(inputs, self.max_samples)
             inputs, targets = inputs[kept], targets[kept]
             L = _factor(self.kernel, self.theta, inputs)
         alpha = solve_lower(L, (targets - self.mean)[:, None])[:, 0]
@@ -103,6 +104,12 @@ class ExactLearner:
         return ExactModel(
             self.kernel, self.theta, self.mean, inputs, targets, L, alpha, model.n_seen + len(X), centre, log_evidence
         )
+
+    def _kept(self, inputs: Array, n: int) -> Indices:
+        """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
+        informative = inducing.spread_out(self.kernel, self.theta, inputs, n)
+        rest = np.setdiff1d(np.arange(len(inputs)), informative)
+        return np.sort(np.concatenate([informative, rest[len(rest) - (n - len(informative)) :]]))
 
     def preview(self, X: Array, y: Array) -> ExactModel:
         return self.start(X, y, np.random.default_rng(0))

@@ -231,11 +231,11 @@ class PulledBack:
         differences = sums[:, None] * block.X1 - self._WX2 - W.T @ block.X1
         return differences * (2.0 * self._variance / block.theta.lengthscales)
 
-    def second_inputs(self, columns: slice = slice(None)) -> Array:
-        """`dE / dX2` (n2, d), or of the given columns of `K` only."""
-        block, W = self._block, self._W[:, columns]
-        column_sums = np.ones(len(W)) @ W
-        differences = column_sums[:, None] * block.X2[columns] - W.T @ block.X1
+    def second_inputs(self) -> Array:
+        """`dE / dX2` (n2, d)."""
+        block = self._block
+        column_sums = np.ones(len(block.X1)) @ self._W
+        differences = column_sums[:, None] * block.X2 - self._W.T @ block.X1
         return differences * (2.0 * self._variance / block.theta.lengthscales)
 
 
