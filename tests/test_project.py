@@ -16,7 +16,8 @@ LAYERS = [
     {"checks", "linalg", "kernels", "bound"},
     {"gaussian", "scales", "search", "inducing", "model", "sparse", "exact"},
     {"nearest", "ensemble", "splitting", "prediction"},
-    {"units", "base", "estimators", "datasets"},
+    {"units", "state", "container", "codec", "historycodec", "values", "saving", "base", "estimators", "datasets"},
+    {"maps"},
     {"__init__"},
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

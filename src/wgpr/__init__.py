@@ -1,5 +1,6 @@
 """Online Gaussian process regression for worlds that are not the same everywhere."""
 
+from wgpr.container import MapError
 from wgpr.ensemble import StepRecord
 from wgpr.estimators import (
     LocalGPRegressor,
@@ -9,6 +10,7 @@ from wgpr.estimators import (
     WGPRegressor,
 )
 from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from wgpr.maps import apply, diff, load
 from wgpr.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
 
@@ -22,6 +24,7 @@ __all__ = [
     "Hyperparameters",
     "KernelDistance",
     "LocalGPRegressor",
+    "MapError",
     "Matern32",
     "Matern52",
     "Nearest",
@@ -36,4 +39,7 @@ __all__ = [
     "WGPRegressor",
     "Wasserstein",
     "Weighted",
+    "apply",
+    "diff",
+    "load",
 ]

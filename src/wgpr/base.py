@@ -1,9 +1,11 @@
 """The scikit-learn side of an ensemble: validation, batching and prediction, the same for every method."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,36 +14,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from wgpr import container
 from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, one_blas_thread
 from wgpr.model import Learner, LocalModel
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
+from wgpr.saving import contents_of
+from wgpr.state import State
 from wgpr.units import Units
 
 # Squares of larger numbers, summed over a batch, would leave the range of float64.
 _LARGEST = 1e100
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """All that a regressor knows. It is replaced as a whole, so that an interruption finds it as it was before.
-
-    units, learner : None until the first rows are there.
-    records : of the latest steps; n_steps : how many there were.
-    waiting_X, waiting_y : (n, d) and (n,), rows that wait for a batch to fill; n_seen : rows given so far.
-    """
-
-    ensemble: Ensemble
-    seed: int
-    waiting_X: Array
-    waiting_y: Array
-    units: Units | None = None
-    learner: Learner[Any] | None = None
-    records: tuple[StepRecord, ...] = ()
-    n_steps: int = 0
-    n_seen: int = 0
 
 
 class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -84,7 +69,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : (n, d) inputs, y : (n,) targets.
+        X : (n, d) inputs, y : (n,) targets. Names of a frame's columns and of a series are kept, as `feature_names_in_`
+            and `target_name_`.
         """
         self._check_settings()
         X, y = self._validated(X, y, reset=True)
@@ -140,6 +126,17 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         with one_blas_thread():
             return answering_model(ensemble, self._make_prediction_rule(), units.inputs(queries))
 
+    def save(self, path: str | os.PathLike[str], *, compact: bool = False) -> None:
+        """Write all that was learned to one file, which `wgpr.load` reads: the old file or the new one, never half.
+
+        Parameters
+        ----------
+        compact : only what prediction needs, in float32, for a slow link: no history, no waiting rows. By default
+            the file holds everything to the last bit, and learning goes on from it as if it had never stopped.
+        """
+        check_is_fitted(self, "_state")
+        container.write(path, container.to_bytes(contents_of(self, compact=compact)))
+
     @property
     def models_(self) -> tuple[LocalModel, ...]:
         """The local models, oldest first; in units of the ensemble's own, which `units_` tells."""
@@ -155,6 +152,17 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def hyperparameters_(self) -> tuple[Hyperparameters, ...]:
         """What each local model has learned, in the user's units."""
         return tuple(self.units_.for_user(model.theta) for model in self.models_)
+
+    @property
+    def pseudo_inputs_(self) -> tuple[Array, ...]:
+        """Where each local model keeps its knowledge, in the user's units: (M, d) each."""
+        return tuple(self.units_.inputs_for_user(model.inputs) for model in self.models_)
+
+    @property
+    def bounds_(self) -> Array:
+        """(2, d): the least and the greatest of each input seen so far."""
+        check_is_fitted(self, "_state")
+        return self._state.bounds
 
     @property
     def n_models_(self) -> int:
@@ -179,13 +187,20 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self, "_state")
         return self._state.records
 
+    def _with_state(self, state: State) -> Self:
+        """Another estimator with these settings that knows what `state` tells."""
+        other = copy(self)
+        other._state = state
+        return other
+
     def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Of all the rows of `fit`, those to begin with: as in a stream, the first."""
         return X[: self._n_before_learning()], y[: self._n_before_learning()]
 
-    def _initial_state(self, n_features: int) -> _State:
+    def _initial_state(self, n_features: int) -> State:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        return _State(Ensemble.empty(n_features), seed, np.empty((0, n_features)), np.empty(0))
+        nowhere = np.stack([np.full(n_features, np.inf), np.full(n_features, -np.inf)])
+        return State(Ensemble.empty(n_features), seed, np.empty((0, n_features)), np.empty(0), nowhere)
 
     def _learn(self, X: Array, y: Array) -> None:
         """Take in rows; learn those that make full batches."""
@@ -194,6 +209,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
             state,
             waiting_X=np.concatenate([state.waiting_X, X]),
             waiting_y=np.concatenate([state.waiting_y, y]),
+            bounds=np.stack([np.minimum(state.bounds[0], X.min(axis=0)), np.maximum(state.bounds[1], X.max(axis=0))]),
             n_seen=state.n_seen + len(y),
         )
         n_first = self._n_before_learning()
@@ -267,6 +283,9 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         check_consistent_length(rows, targets)
         self._check_columns(rows.shape[1])
         validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset:
+            name = getattr(y, "name", None)
+            self.target_name_ = name if isinstance(name, str) else None
         return rows, targets
 
     def _validated_queries(self, X: ArrayLike) -> Array:

@@ -153,6 +153,11 @@ class Fit:
         return G
 
     def summary(self) -> Summary:
-        """All that has been seen now, as pseudo-observations at `Z`: `A^T = Q U`, `r = Q^T t`, `R = U L^-1`."""
+        """All that has been seen now, as pseudo-observations at `Z`: `R = U L^-1`."""
+        U, r = self.whitened_summary()
+        return Summary(self.Z, solve_lower_transposed(self.L, U.T).T, r)
+
+    def whitened_summary(self) -> tuple[Array, Array]:
+        """Observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,): `A^T = Q U`, `r = Q^T t`."""
         Q, U = np.linalg.qr(self.A.T)
-        return Summary(self.Z, solve_lower_transposed(self.L, U.T).T, Q.T @ self.t)
+        return U, Q.T @ self.t

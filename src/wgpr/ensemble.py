@@ -37,6 +37,20 @@ class Ensemble:
         nothing = np.empty((0, n_features))
         return cls((), nothing, nothing, nothing, np.empty(0, dtype=np.intp))
 
+    @classmethod
+    def of(cls, models: Sequence[LocalModel], n_features: int) -> "Ensemble":
+        """The ensemble of these models, at once."""
+        if not models:
+            return cls.empty(n_features)
+        return cls(
+            tuple(models),
+            np.array([model.centre for model in models]),
+            np.array([model.inputs.mean(axis=0) for model in models]),
+            np.array([model.theta.lengthscales for model in models]),
+            np.array([model.n_seen for model in models]),
+            NearestIndex.of([model.inputs for model in models]),
+        )
+
     def __len__(self) -> int:
         return len(self.models)
 

@@ -345,7 +345,7 @@ def _check_hyperparameters(given: object) -> None:
         return
     if not isinstance(given, Hyperparameters):
         raise TypeError(f"hyperparameters must be a Hyperparameters or None, got {given!r}")
-    values = np.concatenate([[given.amplitude, given.noise], given.lengthscales, given.shape])
+    values = given.to_vector()
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(f"hyperparameters must be positive and finite, got {given!r}")
 

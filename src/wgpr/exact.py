@@ -67,6 +67,39 @@ class ExactModel:
         return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
 
 
+def remembered(
+    kernel: Kernel,
+    theta: Hyperparameters,
+    mean: float,
+    inputs: Array,
+    targets: Array,
+    n_seen: int,
+    centre: Array,
+    log_evidence: float,
+) -> ExactModel:
+    """The model that keeps just these rows, (n, d) and (n,)."""
+    L = _factor(kernel, theta, inputs)
+    return _model(kernel, theta, mean, inputs, targets, L, n_seen, centre, log_evidence)
+
+
+def _model(
+    kernel: Kernel,
+    theta: Hyperparameters,
+    mean: float,
+    inputs: Array,
+    targets: Array,
+    L: Array,
+    n_seen: int,
+    centre: Array,
+    log_evidence: float,
+) -> ExactModel:
+    alpha = solve_lower(L, (targets - mean)[:, None])[:, 0]
+    require_finite(L, alpha, log_evidence)
+    for array in (inputs, targets, L, alpha, centre):
+        frozen(array)
+    return ExactModel(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
+
+
 @dataclass(frozen=True)
 class ExactLearner:
     """Grows exact models with the hyperparameters and the prior mean that it is given.
@@ -96,14 +129,9 @@ class ExactLearner:
             kept = self._kept(inputs, self.max_samples)
             inputs, targets = inputs[kept], targets[kept]
             L = _factor(self.kernel, self.theta, inputs)
-        alpha = solve_lower(L, (targets - self.mean)[:, None])[:, 0]
         centre = running_mean(model.centre, model.n_seen, X)
-        require_finite(L, alpha, log_evidence)
-        for array in (inputs, targets, L, alpha, centre):
-            frozen(array)
-        return ExactModel(
-            self.kernel, self.theta, self.mean, inputs, targets, L, alpha, model.n_seen + len(X), centre, log_evidence
-        )
+        n_seen = model.n_seen + len(X)
+        return _model(self.kernel, self.theta, self.mean, inputs, targets, L, n_seen, centre, log_evidence)
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""

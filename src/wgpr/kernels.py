@@ -34,18 +34,25 @@ class Hyperparameters:
         for name in ("lengthscales", "shape"):
             object.__setattr__(self, name, frozen(np.array(getattr(self, name), dtype=np.float64, ndmin=1)))
 
+    def to_vector(self) -> Array:
+        """`(sf, l_1, ..., l_d, shape..., s)`."""
+        return np.concatenate([[self.amplitude], self.lengthscales, self.shape, [self.noise]])
+
     def to_log(self) -> Array:
-        """`(log sf, log l_1, ..., log l_d, log shape..., log s)`: the variables of the optimiser."""
-        return np.log(np.concatenate([[self.amplitude], self.lengthscales, self.shape, [self.noise]]))
+        """The logarithm of each: the variables of the optimiser."""
+        return np.log(self.to_vector())
 
     def scaled(self, length: Array | float, height: float) -> "Hyperparameters":
         """The same in other units: inputs are `length` (d,) times what they were, targets `height` times."""
         return Hyperparameters(self.amplitude * height, self.lengthscales * length, self.noise * height, self.shape)
 
     @classmethod
-    def from_log(cls, log_theta: Array, n_features: int) -> "Hyperparameters":
-        theta = np.exp(log_theta)
+    def from_vector(cls, theta: Array, n_features: int) -> "Hyperparameters":
         return cls(float(theta[0]), theta[1 : n_features + 1], float(theta[-1]), theta[n_features + 1 : -1])
+
+    @classmethod
+    def from_log(cls, log_theta: Array, n_features: int) -> "Hyperparameters":
+        return cls.from_vector(np.exp(log_theta), n_features)
 
 
 class Kernel(ABC):

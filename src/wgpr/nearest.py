@@ -5,6 +5,7 @@ was added after them are merged, without their stale points. So there are about 
 costs O(M log) on average, and the index is a value like everything else: the old one stays valid.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,13 @@ class NearestIndex:
     trees: tuple[_Tree, ...] = ()
     generations: Indices = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
+    @classmethod
+    def of(cls, points: Sequence[Array]) -> "NearestIndex":
+        """The index of models with these points (M, d) each."""
+        owners = np.repeat(np.arange(len(points)), [len(some) for some in points])
+        tree = _Tree(_tree_of(np.concatenate(points)), owners, np.zeros_like(owners))
+        return cls((tree,), np.zeros(len(points), dtype=np.intp))
+
     def with_model(self, model: int, points: Array) -> "NearestIndex":
         """The index after model number `model` got these points (M, d), in place of any that it had."""
         if model == len(self.generations):
@@ -53,6 +61,8 @@ class NearestIndex:
     def owners(self, X: Array, n_models: int = 1) -> Indices:
         """The `n_models` different models with the nearest points to each row of `X` (n, d), nearest first.
 
+        Of models that are equally near the oldest comes first, so that the answer does not depend on the trees.
+
         Returns
         -------
         (n, n_models) model numbers; n_models is at most the number of models.
@@ -63,7 +73,7 @@ class NearestIndex:
         found = [self._search(tree, X, n_models) for tree in self.trees]
         distances = np.concatenate([distance for distance, _ in found], axis=1)
         owners = np.concatenate([owner for _, owner in found], axis=1)
-        order = np.argsort(distances, axis=1, kind="stable")[:, :n_models]
+        order = np.lexsort((owners, distances), axis=1)[:, :n_models]
         return np.take_along_axis(owners, order, axis=1)
 
     def _search(self, tree: _Tree, X: Array, n_models: int) -> tuple[Array, Indices]:
@@ -71,18 +81,21 @@ class NearestIndex:
         distances = np.full((len(X), n_models), np.inf)
         owners = np.full((len(X), n_models), -1)
         living = np.where(_is_alive(tree, self.generations), tree.owners, -1)
-        rows, n_points = np.arange(len(X)), n_models
+        rows, n_points = np.arange(len(X)), n_models + 1
         while len(rows):
             n_points = min(n_points, len(tree))
             distance, point = tree.points.query(X[rows], k=np.arange(1, n_points + 1))
             owner = living[point]
+            order = np.lexsort((owner, distance), axis=1)
+            owner = np.take_along_axis(owner, order, axis=1)
             is_first = _is_first_of_its_kind(owner) & (owner >= 0)
             first = np.argsort(~is_first, axis=1, kind="stable")[:, :n_models]
             is_found = np.take_along_axis(is_first, first, axis=1)
             width = first.shape[1]
             distances[rows, :width] = np.where(is_found, np.take_along_axis(distance, first, axis=1), np.inf)
             owners[rows, :width] = np.where(is_found, np.take_along_axis(owner, first, axis=1), -1)
-            is_done = (is_found.sum(axis=1) == n_models) | (n_points == len(tree))
+            # Points beyond the last are not closer, but may be equally near: then their owners count too.
+            is_done = (distances[rows, -1] < distance[:, -1]) | (n_points == len(tree))
             rows, n_points = rows[~is_done], 4 * n_points
         return distances, owners
 

@@ -8,7 +8,15 @@ from wgpr import inducing
 from wgpr.bound import Fit, Observations, Summary
 from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array, column_squares, frozen, log_determinant, solve_lower
+from wgpr.linalg import (
+    Array,
+    cholesky_with_jitter,
+    column_squares,
+    frozen,
+    log_determinant,
+    solve_lower,
+    solve_lower_transposed,
+)
 from wgpr.model import require_finite, running_mean
 from wgpr.scales import Prior, Scales, typical
 from wgpr.search import maximise_bound
@@ -57,6 +65,13 @@ class SparseModel:
         log_evidence = fit.value - self.log_normaliser
         return _model(fit, self.mean, scales, self.n_seen + len(X), centre, log_evidence)
 
+    def whitened_summary(self, theta: Hyperparameters, Z: Array) -> tuple[Array, Array]:
+        """All that the model knows as observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,).
+
+        theta, Z : hyperparameters and pseudo-inputs (M, d) to say it with; the model's own but for rounding.
+        """
+        return _without_new_rows(self.kernel, self.summary).explained_by(theta, Z).whitened_summary()
+
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
         k, Bk = self._whitened(X)
@@ -88,6 +103,29 @@ def _model(fit: Fit, mean: float, scales: Scales, n_seen: int, centre: Array, lo
         fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
         float(log_normaliser), scales, n_seen, centre, float(log_evidence),
     )  # fmt: skip
+
+
+def remembered(
+    kernel: Kernel,
+    theta: Hyperparameters,
+    mean: float,
+    Z: Array,
+    whitened: tuple[Array, Array],
+    scales: Scales,
+    n_seen: int,
+    centre: Array,
+    log_evidence: float,
+) -> SparseModel:
+    """The model that knows just a `whitened_summary` at pseudo-inputs `Z` (M, d)."""
+    U, r = whitened
+    L, _ = cholesky_with_jitter(kernel(theta, Z, Z))
+    summary = Summary(Z, solve_lower_transposed(L, U.T).T, r)
+    fit = _without_new_rows(kernel, summary).explained_by(theta, Z)
+    return _model(fit, mean, scales, n_seen, centre, log_evidence)
+
+
+def _without_new_rows(kernel: Kernel, summary: Summary) -> Observations:
+    return Observations(kernel, np.empty((0, summary.Z.shape[1])), np.empty(0), summary)
 
 
 @dataclass(frozen=True)

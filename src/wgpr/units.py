@@ -71,6 +71,10 @@ class Units:
         relative = (y - self.zero) / self.height
         return _rounded(relative) if self.rounds_target else relative
 
+    def inputs_for_user(self, X: Array) -> Array:
+        """Inputs (n, d) of these units in the user's."""
+        return self.origin + X * self.length
+
     def hyperparameters(self, theta: Hyperparameters) -> Hyperparameters:
         """The user's hyperparameters in these units."""
         return theta.scaled(1.0 / self.length, 1.0 / self.height)

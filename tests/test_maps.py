@@ -1,0 +1,406 @@
+"""Saved maps: to the bit, whatever the estimator; small when asked; and never anything but a map or a clear error."""
+
+import itertools
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wgpr
+from damage import FORGED, IN_TRANSIT
+from streams import (
+    ALL,
+    ONLINE,
+    assert_same_learning,
+    assert_same_models,
+    every_estimator,
+    every_online_estimator,
+    fitted,
+    queries,
+    small,
+    streamed,
+    travelling,
+)
+from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, container, load
+from wgpr.ensemble import Ensemble
+from wgpr.prediction import Nearest
+from wgpr.saving import contents_of
+
+FIXTURES = Path(__file__).parent / "maps"
+
+
+def saved_and_loaded(estimator, folder, **options):
+    estimator.save(folder / "a.map", **options)
+    return load(folder / "a.map")
+
+
+def bytes_of(estimator, *, compact=False):
+    return container.to_bytes(contents_of(estimator, compact=compact))
+
+
+@every_estimator
+def test_a_loaded_map_is_the_estimator(regressor, tmp_path):
+    estimator = fitted(regressor)
+    loaded = saved_and_loaded(estimator, tmp_path)
+    assert type(loaded) is regressor
+    assert loaded.get_params() == estimator.get_params()
+    assert loaded.history_ == estimator.history_
+    np.testing.assert_array_equal(loaded.bounds_, estimator.bounds_)
+    assert_same_learning(loaded, estimator)
+
+
+@every_estimator
+def test_a_loaded_map_can_fit_anew(regressor, tmp_path):
+    X, y = travelling()
+    assert_same_learning(saved_and_loaded(fitted(regressor), tmp_path).fit(X, y), fitted(regressor))
+
+
+@settings(max_examples=10)
+@given(cuts=st.lists(st.integers(0, 110), min_size=9, max_size=9), regressor=st.sampled_from(ONLINE))
+def test_ten_pieces_with_a_file_between_them_equal_one_run(tmp_path_factory, regressor, cuts):
+    X, y = travelling()
+    edges = [0, *sorted(cuts), len(y)]
+    estimator, folder = small(regressor), tmp_path_factory.mktemp("pieces")
+    for start, stop in itertools.pairwise(edges):
+        if start < stop:
+            estimator = saved_and_loaded(estimator.partial_fit(X[start:stop], y[start:stop]), folder)
+    assert_same_learning(estimator, streamed(regressor))
+
+
+@every_online_estimator
+@pytest.mark.parametrize("kernel", ["matern32", RationalQuadratic(2.0)], ids=str)
+def test_every_kernel_goes_on_as_if_it_had_never_stopped(regressor, kernel, tmp_path):
+    X, y = travelling()
+    estimator = small(regressor, kernel=kernel).partial_fit(X[:55], y[:55])
+    loaded = saved_and_loaded(estimator, tmp_path)
+    assert_same_learning(loaded.partial_fit(X[55:], y[55:]), estimator.partial_fit(X[55:], y[55:]))
+
+
+def test_rules_and_hyperparameters_are_saved(tmp_path):
+    X, y = travelling(60)
+    theta = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)
+    wgpr_model = small(WGPRegressor, splitting=Wasserstein(np.inf), prediction=Barycenter(3)).partial_fit(X, y)
+    lgpr_model = small(wgpr.LocalGPRegressor, hyperparameters=theta).partial_fit(X, y)
+    loaded = saved_and_loaded(wgpr_model, tmp_path)
+    assert (loaded.splitting, loaded.prediction) == (Wasserstein(np.inf), Barycenter(3))
+    np.testing.assert_array_equal(saved_and_loaded(lgpr_model, tmp_path).hyperparameters.to_vector(), theta.to_vector())
+
+
+def test_infinite_threshold_and_numpy_numbers_are_saved(tmp_path):
+    X, y = travelling(60)
+    estimator = small(WGPRegressor, threshold=np.float64(np.inf), n_inducing=np.int64(7)).partial_fit(X, y)
+    loaded = saved_and_loaded(estimator, tmp_path)
+    assert (loaded.threshold, loaded.n_inducing) == (np.inf, 7)
+
+
+def test_names_are_saved(tmp_path):
+    X, y = travelling()
+    frame, series = pd.DataFrame(X, columns=["lon", "lat"]), pd.Series(y, name="depth [m]")
+    loaded = saved_and_loaded(small(WGPRegressor).partial_fit(frame, series), tmp_path)
+    assert list(loaded.feature_names_in_) == ["lon", "lat"]
+    assert loaded.target_name_ == "depth [m]"
+    loaded.predict(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame.rename(columns={"lon": "depth"}))
+
+
+@every_online_estimator
+def test_rows_that_wait_are_saved(regressor, tmp_path):
+    estimator = streamed(regressor, 7)
+    assert_same_learning(saved_and_loaded(estimator, tmp_path), estimator)
+    assert_same_learning(saved_and_loaded(estimator, tmp_path).flush(), estimator.flush())
+
+
+@every_estimator
+def test_arrays_of_a_loaded_model_are_read_only(regressor, tmp_path):
+    for model in saved_and_loaded(fitted(regressor), tmp_path).models_:
+        assert not model.L.flags.writeable
+        assert not model.inputs.flags.writeable
+
+
+def test_the_same_state_makes_the_same_file():
+    assert bytes_of(fitted(WGPRegressor)) == bytes_of(fitted(WGPRegressor))
+
+
+def test_what_cannot_be_saved_is_refused():
+    class OwnRule(Nearest):
+        pass
+
+    class OwnEstimator(WGPRegressor):
+        pass
+
+    X, y = travelling(60)
+    with pytest.raises(MapError, match="prediction"):
+        bytes_of(small(WGPRegressor, prediction=OwnRule()).partial_fit(X, y))
+    with pytest.raises(MapError, match="OwnEstimator"):
+        bytes_of(OwnEstimator(batch_size=20).partial_fit(X, y))
+    with pytest.raises(ValueError, match="not fitted"):
+        WGPRegressor().save("never.map")
+
+
+# Compact maps
+
+
+@every_estimator
+def test_a_compact_map_predicts_almost_the_same_and_is_small(regressor, tmp_path):
+    estimator = fitted(regressor)
+    compact = saved_and_loaded(estimator, tmp_path, compact=True)
+    (mean, std), (expected_mean, expected_std) = (m.predict(queries(), return_std=True) for m in (compact, estimator))
+    np.testing.assert_allclose(mean, expected_mean, atol=2e-5 * np.ptp(expected_mean))
+    np.testing.assert_allclose(std, expected_std, rtol=1e-4)
+    np.testing.assert_array_equal(compact.model_index(queries()), estimator.model_index(queries()))
+    assert len(bytes_of(estimator, compact=True)) < 0.6 * len(bytes_of(estimator))
+    assert compact.history_ == ()
+
+
+@every_online_estimator
+def test_learning_can_go_on_from_a_compact_map(regressor, tmp_path):
+    X, y = travelling(200, seed=2)
+    compact = saved_and_loaded(fitted(regressor), tmp_path, compact=True).partial_fit(X, y)
+    assert compact.n_samples_seen_ == fitted(regressor).n_samples_seen_ + 200
+
+
+def test_a_compact_model_takes_as_many_bytes_as_the_docs_say(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(400, 2))
+    estimator = WGPRegressor(splitting="always", optimizer_iterations=2, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+    two, four = (len(bytes_of(estimator._with_state(state_with(estimator, n)), compact=True)) for n in (2, 4))
+    assert (four - two) / 2 == 5756
+
+
+def state_with(estimator, n_models):
+    """The state with only the first models."""
+    ensemble = Ensemble.of(estimator.models_[:n_models], estimator.n_features_in_)
+    return replace(estimator._state, ensemble=ensemble)
+
+
+def test_compact_needs_a_model():
+    with pytest.raises(MapError, match="flush"):
+        bytes_of(streamed(WGPRegressor, 5), compact=True)
+
+
+def test_numbers_beyond_float32_are_not_saved_compactly():
+    X, y = travelling()
+    X = np.concatenate([X, np.full((20, 2), 1e90)])
+    estimator = small(WGPRegressor, splitting="always", optimizer_iterations=0).partial_fit(
+        X, np.append(y, np.ones(20))
+    )
+    estimator.flush()
+    with pytest.raises(MapError, match="without compact"):
+        bytes_of(estimator, compact=True)
+
+
+# Differences
+
+
+@every_online_estimator
+def test_a_difference_brings_the_old_map_up_to_date(regressor, tmp_path):
+    X, y = travelling(300)
+    estimator = small(regressor).partial_fit(X[:150], y[:150])
+    ashore = saved_and_loaded(estimator, tmp_path, compact=True)
+    for start in range(150, 300, 50):
+        before = estimator._with_state(estimator._state)
+        estimator.partial_fit(X[start : start + 50], y[start : start + 50])
+        ashore = wgpr.apply(ashore, wgpr.diff(before, estimator))
+        mean, std = estimator.predict(queries(), return_std=True)
+        np.testing.assert_allclose(ashore.predict(queries()), mean, atol=1e-4 * np.ptp(mean))
+        np.testing.assert_allclose(ashore.predict(queries(), return_std=True)[1], std, rtol=1e-3)
+        assert (ashore.n_models_, ashore.n_samples_seen_) == (estimator.n_models_, estimator.n_samples_seen_)
+
+
+def test_a_difference_holds_only_what_changed():
+    X, y = travelling(400)
+    estimator = small(WGPRegressor, splitting="always").partial_fit(X, y)
+    before = estimator._with_state(estimator._state)
+    nothing = len(wgpr.diff(before, estimator))
+    one = len(wgpr.diff(before, estimator.partial_fit(X[:20], y[:20])))
+    assert nothing < 300
+    assert one < 1200 < len(bytes_of(estimator, compact=True))
+
+
+def test_models_that_did_not_change_stay_the_same_objects():
+    X, y = travelling(400)
+    estimator = small(WGPRegressor, splitting="always").partial_fit(X, y)
+    before = estimator._with_state(estimator._state)
+    after = wgpr.apply(before, wgpr.diff(before, estimator.partial_fit(X[:20], y[:20])))
+    assert all(old is new for old, new in zip(before.models_, after.models_, strict=False))
+    assert after.n_models_ == before.n_models_ + 1
+
+
+def test_a_difference_fits_only_its_own_map():
+    X, y = travelling(200)
+    first = small(WGPRegressor).partial_fit(X[:60], y[:60])
+    second = first._with_state(first._state).partial_fit(X[60:120], y[60:120])
+    third = second._with_state(second._state).partial_fit(X[120:], y[120:])
+    other = small(WGPRegressor, random_state=1).partial_fit(X, y)
+    with pytest.raises(MapError, match="not made for this map"):
+        wgpr.apply(first, wgpr.diff(second, third))
+    with pytest.raises(MapError, match="different streams"):
+        wgpr.diff(first, other)
+    with pytest.raises(MapError, match="earlier"):
+        wgpr.diff(third, first)
+    with pytest.raises(MapError, match="no model yet"):
+        wgpr.diff(streamed(WGPRegressor, 5), first)
+
+
+def test_a_damaged_difference_is_refused():
+    X, y = travelling(200)
+    first = small(WGPRegressor).partial_fit(X[:60], y[:60])
+    data = wgpr.diff(first, first._with_state(first._state).partial_fit(X[60:], y[60:]))
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        damaged = IN_TRANSIT[rng.integers(2)](data, rng)
+        with pytest.raises(MapError):
+            wgpr.apply(first, damaged)
+    with pytest.raises(MapError):
+        wgpr.apply(first, b"hello")
+
+
+# Files
+
+
+def test_an_old_map_keeps_loading():
+    """Files of format 1 as they were first written; what they predict is written beside them."""
+    expected = json.loads((FIXTURES / "format1.json").read_text())
+    assert expected.keys() == {path.name for path in FIXTURES.glob("format1*.map")}
+    for name, answers in expected.items():
+        estimator = load(FIXTURES / name)
+        mean, std = estimator.predict(queries(), return_std=True)
+        np.testing.assert_allclose(mean, answers["mean"], rtol=1e-7)
+        np.testing.assert_allclose(std, answers["std"], rtol=1e-6)
+        assert (estimator.n_samples_seen_, estimator.n_pending_) == (answers["n_seen"], answers["n_pending"])
+
+
+def outcome_of(data, path):
+    path.write_bytes(data)
+    try:
+        return load(path)
+    except MapError as error:
+        message = str(error)
+    assert str(path) in message
+    assert "\n" not in message
+    return None
+
+
+@pytest.mark.parametrize("compact", [False, True], ids=["full", "compact"])
+@pytest.mark.parametrize("damage", IN_TRANSIT, ids=lambda damage: damage.__name__)
+@every_estimator
+def test_a_damaged_file_is_refused_or_harmless(regressor, damage, compact, tmp_path):
+    estimator = fitted(regressor)
+    data, rng = bytes_of(estimator, compact=compact), np.random.default_rng(0)
+    whole = outcome_of(data, tmp_path / "whole.map")
+    for _ in range(20):
+        loaded = outcome_of(damage(data, rng), tmp_path / "damaged.map")
+        if loaded is not None:
+            assert_same_models(loaded.models_, whole.models_)
+            assert loaded.get_params() == whole.get_params()
+
+
+@pytest.mark.parametrize("damage", FORGED, ids=lambda damage: damage.__name__)
+@every_estimator
+def test_a_forged_file_is_refused_or_predicts_numbers(regressor, damage, tmp_path):
+    data, rng = bytes_of(fitted(regressor)), np.random.default_rng(0)
+    for _ in range(60):
+        loaded = outcome_of(damage(data, rng), tmp_path / "forged.map")
+        if loaded is not None and loaded.n_features_in_ == 2:
+            loaded.history_  # noqa: B018
+
+
+def test_foreign_files_are_told_apart(tmp_path):
+    path = tmp_path / "a.map"
+    for data, message in [
+        (b"", "not a map"),
+        (b"lon,lat,depth\n1,2,3\n", "not a map"),
+        (b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "truncated"),
+        (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", "not a map"),
+        (b"\x02\x00\x00\x00\x00\x00\x00\x00{]", "damaged"),
+        (os.urandom(4096), "not a map|truncated|damaged"),
+    ]:
+        path.write_bytes(data)
+        with pytest.raises(MapError, match=message):
+            load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing.map")
+
+
+def test_a_newer_format_asks_for_a_newer_program(tmp_path):
+    contents = contents_of(fitted(WGPRegressor), compact=False)
+    (tmp_path / "new.map").write_bytes(container.to_bytes(contents._replace(version=container.VERSION + 1)))
+    with pytest.raises(MapError, match="update wgpr"):
+        load(tmp_path / "new.map")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    estimator = fitted(WGPRegressor)
+    estimator.save(tmp_path / "a.map")
+    with pytest.raises(MapError, match="max_bytes"):
+        load(tmp_path / "a.map", max_bytes=1000)
+    with open(tmp_path / "huge.map", "wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(MapError, match="max_bytes"):
+        load(tmp_path / "huge.map")
+
+
+def test_deep_json_is_refused(tmp_path):
+    head = b'{"__metadata__":' + b"[" * 100_000
+    (tmp_path / "deep.map").write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(MapError, match="damaged"):
+        load(tmp_path / "deep.map")
+
+
+def test_loading_runs_no_code(tmp_path):
+    """No module is imported by a name that stands in the file, and nothing is unpickled."""
+    fitted(WGPRegressor).save(tmp_path / "a.map")
+    program = (
+        "import sys, wgpr, pickle; pickle.loads = pickle.load = pickle.Unpickler = None; "
+        f"before = set(sys.modules); wgpr.load({str(tmp_path / 'a.map')!r}); "
+        "assert not any('wgpr' not in name for name in set(sys.modules) - before), set(sys.modules) - before"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# Writing
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.map"
+    fitted(WGPRegressor).save(path)
+    before = path.read_bytes()
+
+    def full_disk(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        fitted(wgpr.StreamingGPRegressor).save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_saving_keeps_permissions_and_links(tmp_path):
+    path, link = tmp_path / "a.map", tmp_path / "link.map"
+    fitted(WGPRegressor).save(path)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    fitted(wgpr.StreamingGPRegressor).save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert type(load(path)) is wgpr.StreamingGPRegressor
+
+
+def test_saving_into_no_folder_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        fitted(WGPRegressor).save(tmp_path / "nowhere" / "a.map")
+
+
+def test_all_estimators_can_be_loaded():
+    assert {kind.__name__ for kind in ALL} == set(wgpr.maps.ESTIMATORS)
