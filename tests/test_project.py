@@ -16,8 +16,11 @@ LAYERS = [
     {"checks", "linalg", "kernels", "bound"},
     {"gaussian", "scales", "search", "inducing", "model", "sparse", "exact"},
     {"nearest", "ensemble", "splitting", "prediction"},
-    {"units", "state", "container", "codec", "historycodec", "values", "saving", "base", "estimators", "datasets"},
-    {"maps"},
+    {"units", "state", "atomic", "container", "codec", "historycodec", "values", "saving", "grids"},
+    {"base", "estimators", "datasets", "metrics"},
+    {"maps", "territories", "plots", "report", "survey", "race", "story", "demo"},
+    {"csvtable", "tables", "settings", "summary", "live", "console", "drawing"},
+    {"jobs", "options", "cli"},
     {"__init__"},
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

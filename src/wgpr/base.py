@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from wgpr import container
 from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
+from wgpr.grids import Fixed, predict_grid
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, one_blas_thread
 from wgpr.model import Learner, LocalModel
@@ -24,6 +25,9 @@ from wgpr.prediction import PredictionRule, answering_model, predict, predict_jo
 from wgpr.saving import contents_of
 from wgpr.state import State
 from wgpr.units import Units
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 # Squares of larger numbers, summed over a batch, would leave the range of float64.
 _LARGEST = 1e100
@@ -110,6 +114,19 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         mean = units.zero + units.height * mean
         return (mean, units.height * np.sqrt(variance if latent else variance + noise)) if return_std else mean
 
+    def predict_grid(
+        self, region: ArrayLike | None = None, spacing: ArrayLike | None = None, *, at: Fixed | None = None
+    ) -> "xr.Dataset":
+        """Predict on a regular grid: an xarray Dataset with `mean`, `std`, `std_latent` and `model`.
+
+        Parameters
+        ----------
+        region : (west, east, south, north) for a map, (low, high) for a line; by default, where the data are.
+        spacing : distance of neighbouring nodes, one for all inputs or one for each.
+        at : values of inputs that do not vary, by name or column, where there are more than two.
+        """
+        return predict_grid(self, region, spacing, at=at)
+
     def flush(self) -> Self:
         """Learn the rows that wait, as a smaller batch."""
         check_is_fitted(self, "_state")
@@ -134,8 +151,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         compact : only what prediction needs, in float32, for a slow link: no history, no waiting rows. By default
             the file holds everything to the last bit, and learning goes on from it as if it had never stopped.
         """
+        container.write(path, self.to_bytes(compact=compact))
+
+    def to_bytes(self, *, compact: bool = False) -> bytes:
+        """What `save` writes, to be sent instead."""
         check_is_fitted(self, "_state")
-        container.write(path, container.to_bytes(contents_of(self, compact=compact)))
+        return container.to_bytes(contents_of(self, compact=compact))
 
     @property
     def models_(self) -> tuple[LocalModel, ...]:

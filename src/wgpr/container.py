@@ -6,17 +6,16 @@ Reading never runs code. Whatever the bytes are, the answer is the header and th
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Mapping
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as safetensors_bytes
+
+from wgpr.atomic import replacing
 
 FORMAT = "wgpr-map"
 VERSION = 1
@@ -62,19 +61,9 @@ def from_bytes(data: bytes, name: str = "the map") -> Contents:
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write the file whole or not at all: whoever reads `path`, even after a crash, finds the old file or the new."""
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        _write_through(temporary, data)
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    """Write the file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
@@ -87,24 +76,6 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
                 "if it is right, allow it with max_bytes"
             )
         return from_bytes(file.read(max_bytes), os.fspath(path))
-
-
-def _write_through(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name of a file last; systems that cannot do so do not need it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _head(data: bytes, name: str) -> tuple[int, str, str]:

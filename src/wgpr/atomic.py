@@ -1,0 +1,46 @@
+"""Files that are there whole or not at all, also after a crash."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Another name to write a new file to; when that is done it takes the place of `path`, at once.
+
+    Whoever reads `path`, at whatever moment, finds the old file or the new one. If writing fails the old one stays.
+    """
+    target = require_folder(path)
+    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
+    try:
+        yield temporary
+        _sync(temporary, os.O_RDONLY)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if hasattr(os, "O_DIRECTORY"):  # makes the new name last; systems without it do not need it
+        _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def require_folder(path: str | os.PathLike[str]) -> Path:
+    """The path without links; its folder is there. Ask before long work, not after it."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    return target
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

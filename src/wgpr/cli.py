@@ -1,0 +1,505 @@
+"""The command line: what can be asked for, and how it is explained. What is done is in `jobs`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from wgpr.console import FAILURE, WRONG_USE, complain, counted, in_bytes, out, say
+from wgpr.container import MapError
+from wgpr.options import (
+    AsJson,
+    At,
+    Config,
+    DataFiles,
+    Decimal,
+    Header,
+    Level,
+    MapFile,
+    Method,
+    Missing,
+    Region,
+    Separator,
+    Settings,
+    Spacing,
+    X,
+    Y,
+)
+from wgpr.settings import (
+    METHODS,
+    SettingsError,
+    make_estimator,
+    parsed_settings,
+    read_configuration,
+    settings_of,
+)
+from wgpr.tables import Table, TableError, TableFormat, expand, write_table
+
+app = typer.Typer(
+    name="wgpr",
+    epilog="Begin with `wgpr demo`. Then: `wgpr fit survey.csv --x lon,lat --y depth -o lake.map`",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        out.print(version("wgpr"))
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say which version this is.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With any command: the traceback of an error.")] = False,
+) -> None:
+    """Learn a map from a survey, go on with it, ask it, look at it: online Gaussian process regression."""
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report and its pictures go.")
+    ] = Path("wgpr-demo"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller survey: seconds in place of a minute or two.")
+    ] = False,
+    data: Annotated[
+        list[str], typer.Option(metavar="FILE", help="Your own survey in place of the simulated one.")
+    ] = [],  # noqa: B006
+    x: X = "",
+    y: Y = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is random.")] = 0,
+) -> None:
+    """See it learn: a survey of real terrain, flown in lines with a noisy altimeter.
+
+    WGPR, one streamed Gaussian process and linear interpolation learn the same survey. A table says how good each is at
+    points that none has seen; a report in HTML shows the maps, their uncertainty and the history of the decisions.
+
+    Example: `wgpr demo --data survey.csv --x lon,lat --y depth`
+    """
+    from wgpr.demo import run_demo
+    from wgpr.jobs import all_rows, columns_to_learn
+
+    survey = None
+    if data:
+        table = Table(expand(data))
+        columns = columns_to_learn(table, _names(x), y or None)
+        rows = all_rows(table, columns)
+        survey = rows[:, :-1], rows[:, -1], columns
+    run_demo(output, quick=quick, data=survey, seed=seed, size_of=lambda model: len(model.to_bytes(compact=True)) / 1e3)
+
+
+# Learning
+
+
+@app.command()
+def fit(
+    data: DataFiles,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MAP", help="Where to save the map.")],
+    x: X = "",
+    y: Y = "",
+    method: Method = "",
+    setting: Settings = [],  # noqa: B006 (typer copies it)
+    config: Config = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    header: Header = None,
+    missing: Missing = "",
+    skip: Annotated[int, typer.Option(min=0, help="Rows at the beginning to leave out.")] = 0,
+) -> None:
+    """Learn a new map from a survey.
+
+    The rows are learned in their order, batch by batch, in bounded memory. Ctrl-C saves what is learned.
+
+    Example: `wgpr fit survey.csv --x lon,lat --y depth -s threshold=3 -o lake.map`
+    """
+    from wgpr.jobs import columns_to_learn, learn_table
+
+    configuration = read_configuration(config)
+    model = make_estimator(
+        method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
+    )
+    table = _table(data, configuration.table, separator, decimal, header, missing)
+    columns = columns_to_learn(table, _names(x) or configuration.x, y or configuration.y)
+    if not learn_table(model, table, columns, output, skip=skip):
+        raise typer.Exit(FAILURE)
+
+
+@app.command()
+def update(
+    map_file: MapFile,
+    data: DataFiles,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="MAP", help="Save here and leave the old map as it is.")
+    ] = None,
+    x: X = "",
+    y: Y = "",
+    separator: Separator = "",
+    decimal: Decimal = "",
+    header: Header = None,
+    missing: Missing = "",
+    skip: Annotated[
+        int, typer.Option(min=0, help="Rows at the beginning to leave out, because they are learned already.")
+    ] = 0,
+) -> None:
+    """Go on with a saved map, exactly as if it had never stopped.
+
+    Example: `wgpr update lake.map tuesday.csv`
+    """
+    from wgpr.base import OnlineRegressor
+    from wgpr.jobs import columns_of_map, learn_table
+    from wgpr.maps import load
+
+    model = load(map_file)
+    if not isinstance(model, OnlineRegressor):
+        raise MapError(f"{map_file} was learned by a method that takes all data at once; use wgpr fit with all of them")
+    table = _table(data, {}, separator, decimal, header, missing)
+    columns = columns_of_map(model, table, _names(x), y or None)
+    if not learn_table(model, table, columns, output or map_file, skip=skip):
+        raise typer.Exit(FAILURE)
+
+
+@app.command()
+def stream(
+    map_file: MapFile,
+    x: X = "",
+    y: Y = "",
+    method: Method = "",
+    setting: Settings = [],  # noqa: B006
+    config: Config = None,
+    level: Level = 0.95,
+    save_every: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="How often to save the map.")] = 60.0,
+    report_every: Annotated[
+        int, typer.Option(min=1, metavar="ROWS", help="How often to report on standard error.")
+    ] = 1000,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first line that cannot be read.")] = False,
+) -> None:
+    """Learn and answer over pipes: rows on standard input, answers on standard output.
+
+    A line is CSV (inputs, then target) or JSON: `{"lon": 1, "lat": 2, "depth": 3}`, or `{"x": [1, 2], "y": 3}`. Without
+    the target it is a question, and is answered at once with mean, std, lower, upper and model. Each row is predicted
+    before it is learned; the running error is reported on standard error. If there is no MAP yet, a new one is begun
+    with the given method and settings. The map is saved now and then, at the end of the input, and on Ctrl-C.
+
+    Example: `tail -f sonar.csv | wgpr stream lake.map`
+    """
+    from wgpr.base import OnlineRegressor
+    from wgpr.jobs import converse
+    from wgpr.live import Conversation
+
+    model, reader = _model_and_reader(map_file, x, y, method, setting, config)
+    if not isinstance(model, OnlineRegressor):
+        raise MapError("this method takes all data at once and cannot learn a stream; use another method")
+    conversation = Conversation(model, reader, _half_width(level))
+    converse(
+        conversation,
+        sys.stdin.fileno(),
+        map_file,
+        save_every=save_every,
+        report_every=report_every,
+        strict=strict,
+    )
+
+
+def _model_and_reader(
+    map_file: Path, x: str, y: str, method: str, setting: list[str], config: Path | None
+) -> tuple[Any, Any]:
+    """A saved map to go on with, or a new one; and who reads the lines for it."""
+    from wgpr.grids import input_names, target_name
+    from wgpr.live import Reader
+    from wgpr.maps import load
+
+    if map_file.exists():
+        if method or setting:
+            raise SettingsError(f"{map_file} exists and keeps its method and settings; leave out --method and --set")
+        model = load(map_file)
+        return model, Reader(_names(x) or input_names(model), y or target_name(model))
+    configuration = read_configuration(config)
+    model = make_estimator(
+        method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
+    )
+    say(f"there is no {map_file} yet; a new map is begun")
+    return model, Reader(_names(x) or configuration.x or None, y or configuration.y)
+
+
+# Answering
+
+
+@app.command()
+def predict(
+    map_file: MapFile,
+    queries: DataFiles,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="A CSV, TSV or Parquet file; - is standard output.")
+    ] = "-",
+    x: X = "",
+    level: Level = 0.95,
+    latent: Annotated[
+        bool, typer.Option("--latent", help="Uncertainty of the field itself, not of an observation of it.")
+    ] = False,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    header: Header = None,
+    missing: Missing = "",
+) -> None:
+    """Predict at the places of a table: its inputs, mean, std, lower, upper, and the model that answers.
+
+    Example: `wgpr predict lake.map places.csv -o depths.csv`
+    """
+    from wgpr.grids import input_names
+    from wgpr.jobs import answers, inputs_of_map, load_to_answer
+    from wgpr.live import ANSWER
+
+    half_width = _half_width(level)
+    model = load_to_answer(map_file)
+    table = _table(queries, {}, separator, decimal, header, missing)
+    columns = inputs_of_map(model, table, _names(x))
+    chunks = answers(model, table, columns, half_width=half_width, latent=latent)
+    write_table(output, [*input_names(model), *ANSWER], chunks)
+    if output != "-":
+        say(f"predicted {counted(table.n_rows, 'row')}: {output}")
+
+
+@app.command()
+def grid(
+    map_file: MapFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.nc", help="A NetCDF file.")],
+    region: Region = "",
+    spacing: Spacing = "",
+    at: At = [],  # noqa: B006
+) -> None:
+    """Predict on a regular grid and write it as NetCDF with CF attributes, for xarray, QGIS, GMT and the like.
+
+    Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
+    """
+    from wgpr.atomic import replacing
+    from wgpr.grids import predict_grid
+    from wgpr.jobs import load_to_answer
+
+    if output.suffix != ".nc":
+        raise typer.BadParameter(f"{output} must end with .nc", param_hint="--output")
+    dataset = predict_grid(load_to_answer(map_file), _numbers(region), _numbers(spacing), at=_places(at) or None)
+    with replacing(output) as temporary:
+        dataset.to_netcdf(temporary, engine="scipy")
+    say(f"{' x '.join(map(str, dataset['mean'].shape))} nodes: {output} ({in_bytes(output.stat().st_size)})")
+
+
+@app.command()
+def evaluate(
+    map_file: MapFile,
+    data: DataFiles,
+    x: X = "",
+    y: Y = "",
+    as_json: AsJson = False,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    header: Header = None,
+    missing: Missing = "",
+) -> None:
+    """Say how good a map's predictions of other data are, and how honest its uncertainty.
+
+    Hold out whole survey lines: rows next to those that were learned flatter any map.
+
+    Example: `wgpr evaluate lake.map thursday.csv`
+    """
+    from wgpr.jobs import columns_of_map, load_to_answer
+    from wgpr.jobs import evaluate as evaluated
+
+    model = load_to_answer(map_file)
+    table = _table(data, {}, separator, decimal, header, missing)
+    scores, n_rows = evaluated(model, table, columns_of_map(model, table, _names(x), y or None))
+    if as_json:
+        out.print_json(json.dumps({"rows": n_rows, **scores._asdict()}))
+        return
+    _print_scores(scores, n_rows)
+
+
+def _print_scores(scores: Any, n_rows: int) -> None:
+    from rich.table import Table as RichTable
+
+    table = RichTable(title=f"{n_rows:,} rows")
+    table.add_column("score")
+    table.add_column("", justify="right")
+    table.add_column("what it is")
+    table.add_row("RMSE", f"{scores.rmse:.5g}", "root of the mean squared error, in the unit of the target")
+    table.add_row("MAE", f"{scores.mae:.5g}", "mean absolute error")
+    table.add_row(
+        "SMSE", f"{scores.smse:.5g}", "mean squared error over the variance of the target; 1 is no better than its mean"
+    )
+    table.add_row("NLPD", f"{scores.nlpd:.5g}", "mean negative log density; sure and wrong costs most")
+    table.add_row("CRPS", f"{scores.crps:.5g}", "like MAE, but for the whole predicted distribution")
+    table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is honest")
+    out.print(table)
+
+
+# Looking
+
+
+@app.command()
+def info(map_file: MapFile, as_json: AsJson = False) -> None:
+    """Say what is in a map: settings, models, extents, size, last decisions."""
+    from wgpr import container
+    from wgpr.maps import load
+    from wgpr.summary import print_summary, summary
+
+    model = load(map_file)
+    content = summary(model, map_file.stat().st_size, compact=container.read(map_file).header["compact"])
+    if as_json:
+        out.print_json(json.dumps(content, allow_nan=False))
+    else:
+        print_summary(content, out)
+
+
+@app.command()
+def plot(
+    map_file: MapFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PNG|SVG|HTML", help="The picture, or a page with it.")
+    ],
+    region: Region = "",
+    spacing: Spacing = "",
+    data: Annotated[list[str], typer.Option(metavar="FILE", help="Data to show with it.")] = [],  # noqa: B006
+) -> None:
+    """Draw a map: mean, uncertainty, who owns what, and the history of the decisions.
+
+    Example: `wgpr plot lake.map -o lake.png`
+    """
+    from wgpr.drawing import draw
+    from wgpr.jobs import all_rows, columns_of_map, load_to_answer
+
+    model, samples = load_to_answer(map_file), None
+    if data:
+        table = Table(expand(data))
+        samples = all_rows(table, columns_of_map(model, table, [], None))
+    draw(model, output, data=samples, region=_numbers(region), spacing=_numbers(spacing))
+    say(f"drawn: {output}")
+
+
+@app.command()
+def settings(
+    method: Annotated[str, typer.Argument(help=f"One of {', '.join(METHODS)}; without one, all are listed.")] = "",
+) -> None:
+    """List the methods, or explain the settings of one."""
+    from inspect import getdoc
+
+    if method and method not in METHODS:
+        raise SettingsError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    for name in [method] if method else METHODS:
+        text = getdoc(METHODS[name]) or ""
+        out.print(f"{name}: {text.splitlines()[0]}" if not method else text.partition("\nAttributes")[0], markup=False)
+        out.print("  " + ", ".join(f"{key}={value!r}" for key, value in settings_of(name).items()), markup=False)
+
+
+# Sending
+
+
+@app.command()
+def compact(
+    map_file: MapFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SMALL", help="Where to save the compact map.")],
+) -> None:
+    """Make a small copy of a map for a slow link: float32, only what prediction needs."""
+    from wgpr.jobs import load_to_answer
+
+    load_to_answer(map_file).save(output, compact=True)
+    _say_saved(output)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The map that the other side has, compact or not.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="What it has become since.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIFF", help="Where to save what changed.")],
+) -> None:
+    """Find what changed in a map: only the models that learned something, for a slow link."""
+    from wgpr import maps
+    from wgpr.container import write
+
+    write(output, maps.diff(maps.load(old), maps.load(new)))
+    _say_saved(output)
+
+
+@app.command()
+def apply(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The map that is there.")],
+    difference: Annotated[Path, typer.Argument(metavar="DIFF", help="What was sent.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the map as it is now.")],
+) -> None:
+    """Bring a map up to date with what changed."""
+    from wgpr import maps
+
+    maps.apply(maps.load(old), difference.read_bytes()).save(output)
+    _say_saved(output)
+
+
+# What the options say
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[float] | None:
+    try:
+        return [float(part) for part in text.split(",")] if text else None
+    except ValueError as error:
+        raise SettingsError(f"{text!r} must be numbers with commas between them") from error
+
+
+def _places(pairs: list[str]) -> dict[str, float]:
+    places = parsed_settings(pairs)
+    for name, value in places.items():
+        if not isinstance(value, int | float):
+            raise SettingsError(f"--at {name} must be a number, got {value!r}")
+    return places
+
+
+def _half_width(level: float) -> float:
+    from scipy.stats import norm
+
+    if not 0.0 < level < 1.0:
+        raise SettingsError(f"--level must be between 0 and 1, got {level}; 0.95 is customary")
+    return float(norm.ppf(0.5 + level / 2.0))
+
+
+def _table(data: list[str], configured: Any, separator: str, decimal: str, header: bool | None, missing: str) -> Table:
+    given = {
+        "separator": {"tab": "\t", "\\t": "\t"}.get(separator, separator) or None,
+        "decimal": decimal or None,
+        "header": header,
+        "missing": missing or None,
+    }
+    try:
+        format_ = TableFormat(**{**configured, **{name: value for name, value in given.items() if value is not None}})
+    except (TypeError, TableError) as error:
+        raise SettingsError(str(error)) from error
+    return Table(expand(data), format_)
+
+
+def _say_saved(path: Path) -> None:
+    say(f"saved: {path} ({in_bytes(path.stat().st_size)})")
+
+
+def main() -> NoReturn:
+    """The console script: exit codes are 0, 1 for a failure, 2 for wrong use."""
+    verbose = "--verbose" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--verbose"]
+    try:
+        app(arguments)
+    except SettingsError as error:
+        complain(error, verbose=verbose)
+        sys.exit(WRONG_USE)
+    except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
+        complain(error, verbose=verbose)
+        sys.exit(FAILURE)
+    sys.exit(0)

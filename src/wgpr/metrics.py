@@ -1,0 +1,111 @@
+"""How good predictions are, and how honest their uncertainty: of all rows at once, or as they come."""
+
+from math import inf, isnan, pi, sqrt
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import erf
+
+from wgpr.linalg import Array
+
+# Half the width of the central 95 % interval of a Gaussian, in standard deviations.
+HALF_WIDTH_95 = 1.959963984540054
+
+# A standard deviation of 0 counts as this in the log density, which would otherwise be infinite, one way or the other.
+_LEAST_STD = 1e-100
+
+
+class Scores(NamedTuple):
+    """Errors are in the unit of the target; less is better. What needs standard deviations is None without them.
+
+    rmse : root of the mean squared error; mae : mean absolute error.
+    nlpd : mean negative log density of the targets, by the predicted Gaussians. Sure and wrong costs most.
+    crps : mean continuous ranked probability score; that of a sure prediction is its absolute error.
+    coverage : part of the targets in the central 95 % interval; 0.95 is honest.
+    smse : mean squared error over the targets' variance; 1 is no better than their mean.
+    """
+
+    rmse: float
+    mae: float
+    nlpd: float | None
+    crps: float | None
+    coverage: float | None
+    smse: float
+
+
+class RunningScores:
+    """Scores of predictions that come in pieces, in memory that does not grow; equal to `scores` up to rounding."""
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self._sums = np.zeros(5)  # of the losses of all rows
+        self._mean = 0.0  # of the targets
+        self._squares = 0.0  # sum of the targets' squared deviations from their mean
+
+    def add(self, y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Self:
+        """Take in targets `y` (n,) with the predicted means (n,) and standard deviations (n,)."""
+        targets, means = _checked("y", y), _checked("mean", mean)
+        stds = np.full(len(targets), np.nan) if std is None else _checked("std", std, least=0.0)
+        if not len(targets) == len(means) == len(stds):
+            raise ValueError(f"y, mean and std must be equally long, got {len(targets)}, {len(means)} and {len(stds)}")
+        if len(targets):
+            self._sums += _losses(targets - means, stds).sum(axis=1)
+            self._add_targets(targets)
+        return self
+
+    def result(self) -> Scores:
+        """The scores of all rows so far."""
+        if not self.n_rows:
+            raise ValueError("there are no scores before the first row; call add")
+        mse, mae, *others = (self._sums / self.n_rows).tolist()
+        nlpd, crps, coverage = (None if isnan(score) else score for score in others)
+        return Scores(sqrt(mse), mae, nlpd, crps, coverage, _ratio(mse, self._squares / self.n_rows))
+
+    def _add_targets(self, targets: Array) -> None:
+        """Mean and squared deviations of the union of two samples (Chan, Golub and LeVeque 1983)."""
+        n_before, n_new = self.n_rows, len(targets)
+        self.n_rows += n_new
+        shift = float(targets.mean()) - self._mean
+        self._mean += shift * n_new / self.n_rows
+        self._squares += float(((targets - targets.mean()) ** 2).sum()) + shift**2 * n_before * n_new / self.n_rows
+
+
+def scores(y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Scores:
+    """Scores of predictions.
+
+    Parameters
+    ----------
+    y : (n,) targets; mean : (n,) predictions.
+    std : (n,) their standard deviations. Of the field where `y` is the field itself, of an observation where `y` has
+        noise. 0 is allowed: it counts as 1e-100 in the log density, so that no score is NaN or minus infinity.
+    """
+    return RunningScores().add(y, mean, std).result()
+
+
+def _checked(name: str, values: ArrayLike, least: float = -inf) -> Array:
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got the shape {array.shape}")
+    if not (np.isfinite(array).all() and (array >= least).all()):
+        raise ValueError(f"{name} must be finite" + (f" and at least {least:g}" if least > -inf else ""))
+    return array
+
+
+def _losses(errors: Array, std: Array) -> Array:
+    """(5, n): squared and absolute error, negative log density, CRPS, whether covered; NaN where `std` is."""
+    floored = np.maximum(std, _LEAST_STD)
+    with np.errstate(over="ignore"):
+        z = errors / floored
+        density = np.exp(-0.5 * z**2) / sqrt(2 * pi)
+        nlpd = 0.5 * np.log(2 * pi) + np.log(floored) + 0.5 * z**2
+    crps = errors * erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
+    covered = np.where(np.isnan(std), np.nan, np.abs(errors) <= HALF_WIDTH_95 * std)
+    return np.stack([errors**2, np.abs(errors), nlpd, crps, covered])
+
+
+def _ratio(mse: float, variance: float) -> float:
+    """`mse / variance`; of targets that are all alike, 0 if they were hit and infinite if not."""
+    if variance > 0:
+        return mse / variance
+    return inf if mse > 0 else 0.0

@@ -1,0 +1,161 @@
+"""A race: the same stream for everybody, timed, and scored on what was held out."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+from scipy.spatial import QhullError
+
+from wgpr.base import OnlineRegressor
+from wgpr.ensemble import ALL_ROWS
+from wgpr.linalg import Array, one_blas_thread
+from wgpr.metrics import Scores, scores
+from wgpr.survey import Survey
+
+# Rows that are given at a time, and held-out points that the error on the way is taken from.
+_ROWS_AT_A_TIME = 100
+_POINTS_FOR_A_GLANCE = 1000
+
+
+class LinearInterpolation:
+    """Keeps every sample and joins neighbours by triangles; beyond the outermost ones, the nearest sample answers."""
+
+    def __init__(self) -> None:
+        self._X: list[Array] = []
+        self._y: list[Array] = []
+
+    def partial_fit(self, X: Any, y: Any) -> None:
+        """Keep rows `X` (n, d), `y` (n,)."""
+        self._X.append(np.asarray(X, dtype=float))
+        self._y.append(np.asarray(y, dtype=float))
+
+    def flush(self) -> None:
+        """Join what has been kept."""
+        X, y = np.concatenate(self._X), np.concatenate(self._y)
+        self._nearest = NearestNDInterpolator(X, y, rescale=True)
+        try:
+            self._between = LinearNDInterpolator(X, y, rescale=True)
+            self._between(X[:1])  # the first question makes it ready for the others
+        except QhullError:  # all samples are on one line
+            self._between = self._nearest
+
+    def at(self, X: Any) -> Array:
+        """Values (n,) at places `X` (n, d)."""
+        X = np.asarray(X, dtype=float)
+        values = np.asarray(self._between(X), dtype=float)
+        return np.where(np.isnan(values), self._nearest(X), values)
+
+    @property
+    def kilobytes(self) -> float:
+        """Of the samples in float32, as in a compact map."""
+        return sum(array.size for array in (*self._X, *self._y)) * 4 / 1000
+
+
+Contestant = OnlineRegressor | LinearInterpolation
+
+
+class Moment(NamedTuple):
+    """How far a contestant has come.
+
+    n_models, rmse : None if it has no models. The error is that on some of the held-out points.
+    seconds : spent on learning.
+    """
+
+    name: str
+    n_done: int
+    n_rows: int
+    n_models: int | None
+    rmse: float | None
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.n_done / max(self.seconds, 1e-9)
+
+    @property
+    def seconds_left(self) -> float:
+        return (self.n_rows - self.n_done) / self.rows_per_second
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What became of a contestant. kilobytes : of what it must keep; moments : of its learning, the last at its end."""
+
+    name: str
+    model: Contestant
+    scores: Scores
+    kilobytes: float
+    moments: tuple[Moment, ...]
+
+    @property
+    def end(self) -> Moment:
+        return self.moments[-1]
+
+
+def race(
+    survey: Survey,
+    contestants: Mapping[str, Contestant],
+    *,
+    size_of: Callable[[OnlineRegressor], float],
+    progress: Callable[[Moment], None] = lambda moment: None,
+) -> tuple[Result, ...]:
+    """Stream the survey into each contestant, one after the other, and score it on what was held out.
+
+    Parameters
+    ----------
+    size_of : kilobytes of a learned map.
+    progress : is told of every moment of the learning.
+    """
+    with one_blas_thread():
+        return tuple(_run(survey, name, model, size_of, progress) for name, model in contestants.items())
+
+
+def _run(
+    survey: Survey,
+    name: str,
+    model: Contestant,
+    size_of: Callable[[OnlineRegressor], float],
+    progress: Callable[[Moment], None],
+) -> Result:
+    moments = []
+    for moment in _learning(survey, name, model):
+        progress(moment)
+        moments.append(moment)
+    kilobytes = size_of(model) if isinstance(model, OnlineRegressor) else model.kilobytes
+    return Result(name, model, scores(survey.y_test, *answers(survey, model)), kilobytes, tuple(moments))
+
+
+def _learning(survey: Survey, name: str, model: Contestant) -> Iterator[Moment]:
+    """Stream the survey into a contestant; only its learning is timed."""
+    seconds, n_rows = 0.0, len(survey.y)
+    for first in range(0, n_rows, _ROWS_AT_A_TIME):
+        X, y = survey.rows(slice(first, first + _ROWS_AT_A_TIME))
+        started = perf_counter()
+        model.partial_fit(X, y)
+        if first + len(y) == n_rows:
+            model.flush()
+        seconds += perf_counter() - started
+        yield Moment(name, first + len(y), n_rows, *_glance(survey, model), seconds)
+
+
+def _glance(survey: Survey, model: Contestant) -> tuple[int | None, float | None]:
+    """Number of models, and error on some of the held-out points; none of interpolation, which would take long."""
+    if not isinstance(model, OnlineRegressor):
+        return None, None
+    some = slice(None, None, max(1, len(survey.y_test) // _POINTS_FOR_A_GLANCE))
+    return model.n_models_, scores(survey.y_test[some], *answers(survey, model, some)).rmse
+
+
+def answers(survey: Survey, model: Contestant, part: slice = ALL_ROWS) -> tuple[Array, Array | None]:
+    """Means and standard deviations at the held-out points, or a part of them.
+
+    The deviation is that of the field where the truth is known, and else of an observation.
+    """
+    X = survey.named(survey.X_test[part])
+    if isinstance(model, LinearInterpolation):
+        return model.at(X), None
+    mean, std = model.predict(X, return_std=True, latent=survey.terrain is not None)
+    return mean, std

@@ -1,0 +1,141 @@
+"""What is in a map, for people and for programs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from wgpr.base import EnsembleRegressor
+from wgpr.ensemble import StepRecord
+from wgpr.grids import input_names, target_name
+from wgpr.linalg import Array
+
+_MODELS_SHOWN = 20
+_STEPS_SHOWN = 5
+
+
+def summary(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) -> dict[str, Any]:
+    """All that is worth knowing about a map, as JSON can hold it.
+
+    Parameters
+    ----------
+    n_bytes : size of the file; compact : whether it holds only what prediction needs.
+    """
+    return {
+        "estimator": type(model).__name__,
+        "settings": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "inputs": input_names(model),
+        "target": target_name(model),
+        "samples": model.n_samples_seen_,
+        "waiting": model.n_pending_,
+        "steps": model._state.n_steps,
+        "bytes": n_bytes,
+        "compact": compact,
+        "extent": _extent(model.bounds_),
+        "models": _models(model) if model.n_models_ else [],
+        "last_steps": [_step(record) for record in model.history_[-_STEPS_SHOWN:]],
+    }
+
+
+def _models(model: EnsembleRegressor) -> list[dict[str, Any]]:
+    parts = zip(model.models_, model.hyperparameters_, model.pseudo_inputs_, strict=True)
+    return [
+        {
+            "model": number,
+            "samples": local.n_seen,
+            "pseudo_inputs": len(Z),
+            "amplitude": theta.amplitude,
+            "lengthscales": theta.lengthscales.tolist(),
+            "noise": theta.noise,
+            "extent": _extent(np.stack([Z.min(axis=0), Z.max(axis=0)])),
+        }
+        for number, (local, theta, Z) in enumerate(parts)
+    ]
+
+
+def _step(record: StepRecord) -> dict[str, Any]:
+    return {
+        "step": record.number,
+        "samples": record.n_samples,
+        "decision": record.decision,
+        "models": [change.model for change in record.changes],
+        "distance": record.distance,
+        "seconds": record.seconds,
+    }
+
+
+def _extent(bounds: Array) -> list[list[float]]:
+    """From the least to the greatest of each input."""
+    return bounds.T.tolist()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)
+
+
+def print_summary(content: Mapping[str, Any], console: Console) -> None:
+    """The same in words and tables."""
+    facts = Table.grid(padding=(0, 2))
+    for name, words in _facts(content):
+        facts.add_row(name, escape(words))
+    console.print(facts)
+    if content["models"]:
+        console.print(_models_table(content))
+    if content["last_steps"]:
+        console.print(_steps_table(content["last_steps"]))
+
+
+def _facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    extents = zip(content["inputs"], content["extent"], strict=True)
+    return [
+        ("method", content["estimator"] + (" (compact: float32, no history)" if content["compact"] else "")),
+        ("settings", ", ".join(f"{name}={value}" for name, value in content["settings"].items())),
+        ("inputs", ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents)),
+        ("target", content["target"]),
+        ("samples", f"{content['samples']:,}, of which {content['waiting']:,} wait for a batch to fill"),
+        ("models", f"{len(content['models']):,}"),
+        ("size", f"{content['bytes']:,} bytes"),
+    ]
+
+
+def _models_table(content: Mapping[str, Any]) -> Table:
+    models, inputs = content["models"], content["inputs"]
+    n_more = max(0, len(models) - _MODELS_SHOWN)
+    table = Table(
+        title="Models, their extents and length-scales",
+        caption=f"and {n_more:,} more; --json has all" if n_more else None,
+    )
+    for name in ("model", "samples", "noise", "amplitude"):
+        table.add_column(name, justify="right")
+    for name in inputs[:3]:
+        table.add_column(escape(name), no_wrap=True)
+        table.add_column("scale", justify="right", no_wrap=True)
+    for model in models[:_MODELS_SHOWN]:
+        table.add_row(*_model_cells(model, len(inputs[:3])))
+    return table
+
+
+def _model_cells(model: Mapping[str, Any], n_inputs: int) -> list[str]:
+    cells = [str(model["model"]), f"{model['samples']:,}", f"{model['noise']:.3g}", f"{model['amplitude']:.3g}"]
+    for (low, high), lengthscale in zip(model["extent"][:n_inputs], model["lengthscales"], strict=False):
+        cells += [f"{low:.4g} to {high:.4g}", f"{lengthscale:.3g}"]
+    return cells
+
+
+def _steps_table(steps: list[dict[str, Any]]) -> Table:
+    table = Table(title="Last steps")
+    for name in ("step", "samples", "decision", "models", "distance", "seconds"):
+        table.add_column(name, justify="left" if name == "decision" else "right")
+    for step in steps:
+        distance = "-" if step["distance"] is None else f"{step['distance']:.3g}"
+        numbers = ", ".join(map(str, step["models"]))
+        cells = (str(step["step"]), str(step["samples"]), step["decision"], numbers, distance, f"{step['seconds']:.2f}")
+        table.add_row(*cells)
+    return table

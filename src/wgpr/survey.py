@@ -1,0 +1,209 @@
+"""Surveys: samples in the order of a track, and what is held out to judge a map by.
+
+`fly` takes a simulated aircraft over real terrain, in parallel lines; `hold_out` makes a survey of the user's own rows.
+"""
+
+from dataclasses import dataclass
+from math import cos, pi, radians
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from wgpr.checks import require_count, require_number
+from wgpr.grids import Label
+from wgpr.linalg import Array, Indices
+
+KM_PER_DEGREE = 2 * pi * 6371.0088 / 360  # along a meridian, on the mean sphere
+
+
+@dataclass(frozen=True, eq=False)
+class Terrain:
+    """Heights above the sea on a regular grid.
+
+    elevation : (rows, columns) in metres, the first row southernmost; east : (columns,), north : (rows,) in km.
+    """
+
+    elevation: Array
+    east: Array
+    north: Array
+
+    @property
+    def spacing(self) -> tuple[float, float]:
+        """Distance of neighbouring nodes in km, to the east and to the north."""
+        return float(self.east[1] - self.east[0]), float(self.north[1] - self.north[0])
+
+    @property
+    def region(self) -> tuple[float, float, float, float]:
+        """West, east, south and north end, in km."""
+        return float(self.east[0]), float(self.east[-1]), float(self.north[0]), float(self.north[-1])
+
+    def part(self, rows: slice, columns: slice) -> "Terrain":
+        """A rectangle of it."""
+        return Terrain(self.elevation[rows, columns], self.east[columns], self.north[rows])
+
+    def points(self, rows: Indices, columns: Indices) -> Array:
+        """(n, 2): the places, in km, of n nodes that are given by row and by column, (n,) each."""
+        return np.stack([self.east[columns], self.north[rows]], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A stream of samples, and targets at other places to judge predictions by.
+
+    X : (n, d), y : (n,) in the order in which they were taken; X_test : (m, d), y_test : (m,) held out.
+    input_names : of the d columns; target_name : of y. With units in brackets, where they are known.
+    held_out : in words, what the test rows are.
+    terrain : the whole truth, where it is known. Then `y_test` has no noise, otherwise that of the samples.
+    """
+
+    name: str
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+    input_names: tuple[str, ...]
+    target_name: str
+    held_out: str
+    terrain: Terrain | None = None
+
+    @property
+    def unit(self) -> str:
+        """Of the targets; empty if it is not known."""
+        return Label.parsed(self.target_name).unit or ""
+
+    def rows(self, part: slice) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+        """A part of the stream, with names."""
+        return self.named(self.X[part]), pd.Series(self.y[part], name=self.target_name)
+
+    def named(self, X: Array) -> pd.DataFrame:
+        """Places (n, d) as a frame."""
+        return pd.DataFrame(X, columns=list(self.input_names))
+
+
+def jacksboro() -> Terrain:
+    """The Jacksboro fault in Tennessee: mountains on one side, a valley on the other. It ships with matplotlib."""
+    from matplotlib.cbook import get_sample_data
+
+    sample: Any = get_sample_data("jacksboro_fault_dem.npz")
+    with sample as file:
+        from_north = file["elevation"].astype(float)
+        latitude = 0.5 * float(file["ymin"] + file["ymax"])
+        width = float(file["dx"]) * KM_PER_DEGREE * cos(radians(latitude))
+        height = float(file["dy"]) * KM_PER_DEGREE
+    n_rows, n_columns = from_north.shape
+    return Terrain(from_north[::-1], width * np.arange(n_columns), height * np.arange(n_rows))
+
+
+def fly(
+    terrain: Terrain,
+    *,
+    line_spacing: float = 0.74,
+    along_spacing: float = 0.15,
+    noise: float = 5.0,
+    n_test: int | None = 20_000,
+    random_state: Any = None,
+) -> Survey:
+    """Survey a terrain from west to east and back, line after line, from south to north.
+
+    Samples are taken over nodes of the terrain: spacings are rounded to whole cells, and the lines are centred.
+
+    Parameters
+    ----------
+    line_spacing : distance of neighbouring lines in km; along_spacing : of the samples on a line.
+    noise : standard deviation of the altimeter in metres.
+    n_test : how many nodes are held out, drawn from all that are not on a line; None for all of them.
+    random_state : seed of the noise and of that draw.
+    """
+    rng = check_random_state(random_state)
+    east_step, north_step = terrain.spacing
+    lines = _centred(len(terrain.north), line_spacing / north_step)
+    rows, columns = _there_and_back(lines, _centred(len(terrain.east), along_spacing / east_step))
+    off_rows, off_columns = _between(lines, terrain.elevation.shape, n_test, rng)
+    return Survey(
+        name="The Jacksboro fault, from the air",
+        X=terrain.points(rows, columns),
+        y=terrain.elevation[rows, columns] + noise * rng.standard_normal(len(rows)),
+        X_test=terrain.points(off_rows, off_columns),
+        y_test=terrain.elevation[off_rows, off_columns],
+        input_names=("east [km]", "north [km]"),
+        target_name="elevation [m]",
+        held_out=f"the true elevation at {len(off_rows):,} grid nodes between the lines, where no sample was taken",
+        terrain=terrain,
+    )
+
+
+def hold_out(
+    X: Array,
+    y: Array,
+    *,
+    name: str = "Your survey",
+    input_names: tuple[str, ...] | None = None,
+    target_name: str = "y",
+    test_part: float = 0.1,
+    n_segments: int = 200,
+    random_state: Any = None,
+) -> Survey:
+    """A survey of rows `X` (n, d), `y` (n,) in the order of a track; some stretches of it are held out.
+
+    Neighbours on a track are nearly copies of each other. Single rows that are held out are therefore too easy to
+    predict, and whole stretches are held out.
+
+    Parameters
+    ----------
+    test_part : how much of the track is held out; n_segments : into how many stretches it is cut.
+    random_state : seed of the choice among them.
+    """
+    require_number("test_part", test_part, least=0.0, most=0.9)
+    require_count("n_segments", n_segments, least=2)
+    if len(y) < 2:
+        raise ValueError(f"a survey needs at least 2 rows, got {len(y)}")
+    segments, is_held = _held_segments(len(y), n_segments, test_part, check_random_state(random_state))
+    return Survey(
+        name=name,
+        X=X[~is_held],
+        y=y[~is_held],
+        X_test=X[is_held],
+        y_test=y[is_held],
+        input_names=input_names or tuple(f"x{column + 1}" for column in range(X.shape[1])),
+        target_name=target_name,
+        held_out=f"{is_held.sum():,} of {len(y):,} rows: {segments} whole stretches of the track, chosen at random",
+    )
+
+
+def _centred(n_nodes: int, cells: float) -> Indices:
+    """Every so many cells a node, as far from the first as from the last."""
+    step = max(1, round(cells))
+    return np.arange((n_nodes - 1) % step // 2, n_nodes, step)
+
+
+def _there_and_back(lines: Indices, columns: Indices) -> tuple[Indices, Indices]:
+    """Row and column of each sample: along the first line, back along the second, and so on."""
+    passes = np.tile(columns, (len(lines), 1))
+    passes[1::2] = passes[1::2, ::-1]
+    return np.repeat(lines, len(columns)), passes.ravel()
+
+
+def _between(
+    lines: Indices, shape: tuple[int, ...], n_drawn: int | None, rng: np.random.RandomState
+) -> tuple[Indices, Indices]:
+    """Row and column of nodes that are not on a line: all of them, or so many at random."""
+    is_off = np.ones(shape, dtype=bool)
+    is_off[lines] = False
+    rows, columns = np.nonzero(is_off)
+    if n_drawn is None or n_drawn >= len(rows):
+        return rows, columns
+    drawn = np.sort(rng.choice(len(rows), n_drawn, replace=False))
+    return rows[drawn], columns[drawn]
+
+
+def _held_segments(
+    n_rows: int, n_segments: int, test_part: float, rng: np.random.RandomState
+) -> tuple[int, NDArray[np.bool_]]:
+    """How many segments are held out, at least one and not all, and (n,) whether a row is in one of them."""
+    n_segments = min(n_segments, n_rows)
+    n_held = min(max(1, round(test_part * n_segments)), n_segments - 1)
+    held = rng.choice(n_segments, n_held, replace=False)
+    return n_held, np.isin(np.arange(n_rows) * n_segments // n_rows, held)

@@ -1,0 +1,111 @@
+"""The page stands alone, can be parsed, and has everything in it."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+from matplotlib.figure import Figure
+
+from wgpr.report import Picture, Section, Table, write_report
+
+WITHOUT_END = {"meta", "img", "br", "link"}
+NASTY = '<b> & "quoted"'
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and collects them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self._open = [], [], []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in WITHOUT_END:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def picture(name, is_wide=False):
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([0, 1])
+    return Picture(name, figure, f"Caption of {name}. {NASTY}", f"What {name} shows. {NASTY}", is_wide)
+
+
+@pytest.fixture
+def sections():
+    table = Table(f"Caption {NASTY}", ("", "RMSE [m]"), [("ours", "1"), (NASTY, "-")], f"Note {NASTY}")
+    return [
+        Section("Numbers", table, [f"A paragraph. {NASTY}"]),
+        Section("Pictures", pictures=[picture("first"), picture("second", is_wide=True)]),
+    ]
+
+
+@pytest.fixture
+def report(tmp_path, sections):
+    return write_report(tmp_path / "a" / "new folder", f"Title {NASTY}", sections, footer=NASTY)
+
+
+@pytest.fixture
+def page(report):
+    return Page(report.page.read_text(encoding="utf-8"))
+
+
+def test_a_folder_gets_a_page_and_its_pictures(report, tmp_path):
+    assert report.page == tmp_path / "a" / "new folder" / "report.html"
+    assert [file.name for file in report.pictures] == ["first.png", "second.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in report.pictures)
+
+
+def test_a_page_may_be_named(tmp_path, sections):
+    report = write_report(str(tmp_path / "mine.html"), "Title", sections)
+    assert report.page == tmp_path / "mine.html"
+    assert report.pictures[0] == tmp_path / "first.png"
+
+
+def test_the_pictures_are_in_the_page(page, report):
+    embedded = [base64.b64decode(image["src"].partition("base64,")[2]) for image in page.all("img")]
+    assert embedded == [file.read_bytes() for file in report.pictures]
+
+
+def test_nothing_is_loaded_from_elsewhere(page, report):
+    text = re.sub(r"base64,[\w+/=]+", "", report.page.read_text(encoding="utf-8"))
+    assert not re.search(r"http|//|@import|url\(", text)
+    assert not page.all("script")
+    assert not page.all("link")
+
+
+def test_words_are_shown_as_they_are(page):
+    text = "".join(page.words)
+    assert f"Title {NASTY}" in text
+    assert f"Note {NASTY}" in text
+    assert f"A paragraph. {NASTY}" in text
+    assert f"Caption of first. {NASTY}" in text
+    assert not page.all("b")
+
+
+def test_the_page_is_accessible(page):
+    assert page.all("html") == [{"lang": "en"}]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+    assert [image["alt"] for image in page.all("img")] == [
+        f"What {name} shows. {NASTY}" for name in ("first", "second")
+    ]
+    assert [header["scope"] for header in page.all("th")] == ["col", "col", "row", "row"]
+    assert len(page.all("caption")) == len(page.all("table")) == len(page.all("h1")) == 1
+    assert [figure.get("class") for figure in page.all("figure")] == [None, "wide"]
+
+
+def test_the_same_report_is_the_same_file(tmp_path, sections, report):
+    again = write_report(tmp_path / "b", f"Title {NASTY}", sections, footer=NASTY)
+    assert again.page.read_bytes() == report.page.read_bytes()
