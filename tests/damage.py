@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from wgpr import container
+from wgpr.storage import container
 
 
 def flipped_bit(data, rng):

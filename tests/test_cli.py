@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from streams import assert_same_learning, travelling
-from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, cli, load
+from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
+from wgpr.commands import cli
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 SMALL = ["-s", "batch_size=20", "-s", "n_inducing=10", "-s", "optimizer_iterations=5", "-s", "random_state=0"]

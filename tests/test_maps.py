@@ -30,10 +30,11 @@ from streams import (
     streamed,
     travelling,
 )
-from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, container, load
+from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
 from wgpr.ensemble import Ensemble
 from wgpr.prediction import Nearest
-from wgpr.saving import contents_of
+from wgpr.storage import container
+from wgpr.storage.saving import contents_of
 
 FIXTURES = Path(__file__).parent / "maps"
 

@@ -1,6 +1,5 @@
 """Online Gaussian process regression for worlds that are not the same everywhere."""
 
-from wgpr.container import MapError
 from wgpr.ensemble import StepRecord
 from wgpr.estimators import (
     LocalGPRegressor,
@@ -13,6 +12,7 @@ from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic,
 from wgpr.maps import apply, diff, load
 from wgpr.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.storage.container import MapError
 
 __version__ = "0.1.0"
 

@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wgpr import container
 from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
 from wgpr.grids import Fixed, predict_grid
@@ -22,8 +21,9 @@ from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, one_blas_thread
 from wgpr.model import Learner, LocalModel
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
-from wgpr.saving import contents_of
 from wgpr.state import State
+from wgpr.storage import container
+from wgpr.storage.saving import contents_of
 from wgpr.units import Units
 
 if TYPE_CHECKING:

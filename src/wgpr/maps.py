@@ -4,9 +4,10 @@ import os
 import zlib
 from typing import Any
 
-from wgpr import container, estimators, saving
+from wgpr import estimators
 from wgpr.base import EnsembleRegressor
-from wgpr.container import MAX_BYTES, MapError
+from wgpr.storage import container, saving
+from wgpr.storage.container import MAX_BYTES, MapError
 
 ESTIMATORS: dict[str, type[EnsembleRegressor]] = {
     kind.__name__: kind

@@ -22,9 +22,9 @@ from typing import IO, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpr.atomic import replacing
 from wgpr.csvtable import CsvTable, Rows, TableError, TableFormat, damage_as_table_error, name_for_messages
 from wgpr.linalg import Array, Indices
+from wgpr.storage.atomic import replacing
 
 __all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "kind_of", "write_table"]
 

@@ -16,7 +16,7 @@ from wgpr import (  # noqa: E402
     WGPRegressor,
     load,
 )
-from wgpr.container import VERSION  # noqa: E402
+from wgpr.storage.container import VERSION  # noqa: E402
 
 CASES = {
     "wgpr": (streamed(WGPRegressor), False),

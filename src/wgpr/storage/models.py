@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from wgpr import exact, sparse
 from wgpr.bound import Summary
-from wgpr.container import Arrays, MapError
 from wgpr.exact import ExactLearner, ExactModel
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, frozen
 from wgpr.scales import Scales
 from wgpr.sparse import SparseLearner, SparseModel
+from wgpr.storage.container import Arrays, MapError
 
 
 def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as safetensors_bytes
 
-from wgpr.atomic import replacing
+from wgpr.storage.atomic import replacing
 
 FORMAT = "wgpr-map"
 VERSION = 1

@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from wgpr.codec import pack_models, unpack_models
-from wgpr.container import Arrays, Contents, MapError
 from wgpr.ensemble import Ensemble
 from wgpr.exact import ExactLearner
-from wgpr.historycodec import pack_history, unpack_history
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array
 from wgpr.sparse import SparseLearner
 from wgpr.state import State
+from wgpr.storage.container import Arrays, Contents, MapError
+from wgpr.storage.history import pack_history, unpack_history
+from wgpr.storage.models import pack_models, unpack_models
+from wgpr.storage.values import from_json, to_json
 from wgpr.units import Units
-from wgpr.values import from_json, to_json
 
 _COUNTS = ("seed", "n_steps", "n_seen")
 

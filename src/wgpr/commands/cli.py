@@ -7,9 +7,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from wgpr.console import FAILURE, WRONG_USE, complain, counted, in_bytes, out, say
-from wgpr.container import MapError
-from wgpr.options import (
+from wgpr.commands.console import FAILURE, WRONG_USE, complain, counted, in_bytes, out, say
+from wgpr.commands.options import (
     AsJson,
     At,
     Config,
@@ -27,7 +26,7 @@ from wgpr.options import (
     X,
     Y,
 )
-from wgpr.settings import (
+from wgpr.commands.settings import (
     METHODS,
     SettingsError,
     make_estimator,
@@ -35,6 +34,7 @@ from wgpr.settings import (
     read_configuration,
     settings_of,
 )
+from wgpr.storage.container import MapError
 from wgpr.tables import Table, TableError, TableFormat, expand, write_table
 
 app = typer.Typer(
@@ -87,8 +87,8 @@ def demo(
 
     Example: `wgpr demo --data survey.csv --x lon,lat --y depth`
     """
-    from wgpr.demo import run_demo
-    from wgpr.jobs import all_rows, columns_to_learn
+    from wgpr.commands.jobs import all_rows, columns_to_learn
+    from wgpr.showcase.demo import run_demo
 
     survey = None
     if data:
@@ -123,7 +123,7 @@ def fit(
 
     Example: `wgpr fit survey.csv --x lon,lat --y depth -s threshold=3 -o lake.map`
     """
-    from wgpr.jobs import columns_to_learn, learn_table
+    from wgpr.commands.jobs import columns_to_learn, learn_table
 
     configuration = read_configuration(config)
     model = make_estimator(
@@ -157,7 +157,7 @@ def update(
     Example: `wgpr update lake.map tuesday.csv`
     """
     from wgpr.base import OnlineRegressor
-    from wgpr.jobs import columns_of_map, learn_table
+    from wgpr.commands.jobs import columns_of_map, learn_table
     from wgpr.maps import load
 
     model = load(map_file)
@@ -194,8 +194,8 @@ def stream(
     Example: `tail -f sonar.csv | wgpr stream lake.map`
     """
     from wgpr.base import OnlineRegressor
-    from wgpr.jobs import converse
-    from wgpr.live import Conversation
+    from wgpr.commands.jobs import converse
+    from wgpr.commands.live import Conversation
 
     model, reader = _model_and_reader(map_file, x, y, method, setting, config)
     if not isinstance(model, OnlineRegressor):
@@ -215,8 +215,8 @@ def _model_and_reader(
     map_file: Path, x: str, y: str, method: str, setting: list[str], config: Path | None
 ) -> tuple[Any, Any]:
     """A saved map to go on with, or a new one; and who reads the lines for it."""
+    from wgpr.commands.live import Reader
     from wgpr.grids import input_names, target_name
-    from wgpr.live import Reader
     from wgpr.maps import load
 
     if map_file.exists():
@@ -256,9 +256,9 @@ def predict(
 
     Example: `wgpr predict lake.map places.csv -o depths.csv`
     """
+    from wgpr.commands.jobs import answers, inputs_of_map, load_to_answer
+    from wgpr.commands.live import ANSWER
     from wgpr.grids import input_names
-    from wgpr.jobs import answers, inputs_of_map, load_to_answer
-    from wgpr.live import ANSWER
 
     half_width = _half_width(level)
     model = load_to_answer(map_file)
@@ -282,9 +282,9 @@ def grid(
 
     Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
     """
-    from wgpr.atomic import replacing
+    from wgpr.commands.jobs import load_to_answer
     from wgpr.grids import predict_grid
-    from wgpr.jobs import load_to_answer
+    from wgpr.storage.atomic import replacing
 
     if output.suffix != ".nc":
         raise typer.BadParameter(f"{output} must end with .nc", param_hint="--output")
@@ -312,8 +312,8 @@ def evaluate(
 
     Example: `wgpr evaluate lake.map thursday.csv`
     """
-    from wgpr.jobs import columns_of_map, load_to_answer
-    from wgpr.jobs import evaluate as evaluated
+    from wgpr.commands.jobs import columns_of_map, load_to_answer
+    from wgpr.commands.jobs import evaluate as evaluated
 
     model = load_to_answer(map_file)
     table = _table(data, {}, separator, decimal, header, missing)
@@ -348,9 +348,9 @@ def _print_scores(scores: Any, n_rows: int) -> None:
 @app.command()
 def info(map_file: MapFile, as_json: AsJson = False) -> None:
     """Say what is in a map: settings, models, extents, size, last decisions."""
-    from wgpr import container
+    from wgpr.commands.summary import print_summary, summary
     from wgpr.maps import load
-    from wgpr.summary import print_summary, summary
+    from wgpr.storage import container
 
     model = load(map_file)
     content = summary(model, map_file.stat().st_size, compact=container.read(map_file).header["compact"])
@@ -374,8 +374,8 @@ def plot(
 
     Example: `wgpr plot lake.map -o lake.png`
     """
-    from wgpr.drawing import draw
-    from wgpr.jobs import all_rows, columns_of_map, load_to_answer
+    from wgpr.commands.drawing import draw
+    from wgpr.commands.jobs import all_rows, columns_of_map, load_to_answer
 
     model, samples = load_to_answer(map_file), None
     if data:
@@ -409,7 +409,7 @@ def compact(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="SMALL", help="Where to save the compact map.")],
 ) -> None:
     """Make a small copy of a map for a slow link: float32, only what prediction needs."""
-    from wgpr.jobs import load_to_answer
+    from wgpr.commands.jobs import load_to_answer
 
     load_to_answer(map_file).save(output, compact=True)
     _say_saved(output)
@@ -423,7 +423,7 @@ def diff(
 ) -> None:
     """Find what changed in a map: only the models that learned something, for a slow link."""
     from wgpr import maps
-    from wgpr.container import write
+    from wgpr.storage.container import write
 
     write(output, maps.diff(maps.load(old), maps.load(new)))
     _say_saved(output)

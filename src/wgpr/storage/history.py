@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpr.container import Arrays, MapError
 from wgpr.ensemble import Change, StepRecord
 from wgpr.linalg import Array
+from wgpr.storage.container import Arrays, MapError
 
 _OF_CANDIDATES = ("w_old", "w_new", "evidence")
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from wgpr import plots
 from wgpr.base import OnlineRegressor
 from wgpr.grids import predict_grid
-from wgpr.race import Result, answers
-from wgpr.report import Picture, Section, Table
+from wgpr.showcase.race import Result, answers
+from wgpr.showcase.report import Picture, Section, Table
 from wgpr.survey import Survey
 
 WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streamed GP", "linear interpolation"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from wgpr.base import EnsembleRegressor
-from wgpr.container import MapError
 from wgpr.estimators import (
     LocalGPRegressor,
     SolarGPRegressor,
@@ -17,7 +16,8 @@ from wgpr.estimators import (
     WGPRegressor,
 )
 from wgpr.kernels import Hyperparameters
-from wgpr.values import from_json
+from wgpr.storage.container import MapError
+from wgpr.storage.values import from_json
 
 METHODS: dict[str, type[EnsembleRegressor]] = {
     "wgpr": WGPRegressor,

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from wgpr.atomic import require_folder
 from wgpr.base import EnsembleRegressor, OnlineRegressor
-from wgpr.console import ReadingProgress, counted, in_bytes, interruptible, say, uninterrupted
+from wgpr.commands.console import ReadingProgress, counted, in_bytes, interruptible, say, uninterrupted
+from wgpr.commands.live import Answer, Conversation, Line, LineError, Reader, arriving
 from wgpr.grids import input_names, target_name
 from wgpr.linalg import Array
-from wgpr.live import Answer, Conversation, Line, LineError, Reader, arriving
 from wgpr.maps import load
 from wgpr.metrics import RunningScores, Scores
+from wgpr.storage.atomic import require_folder
 from wgpr.tables import Table, TableError
 
 # Rows that are learned between two looks at the live line.

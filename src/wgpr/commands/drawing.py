@@ -5,13 +5,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from wgpr.atomic import replacing
 from wgpr.base import EnsembleRegressor
+from wgpr.commands.settings import SettingsError
 from wgpr.grids import input_names, target_name
 from wgpr.linalg import Array
 from wgpr.plots import summary_figure
-from wgpr.report import Picture, Section, html_page
-from wgpr.settings import SettingsError
+from wgpr.showcase.report import Picture, Section, html_page
+from wgpr.storage.atomic import replacing
 
 PICTURES = ("png", "svg", "pdf", "html")
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from wgpr.container import MapError
 from wgpr.exact import ExactLearner
 from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from wgpr.sparse import SparseLearner
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.storage.container import MapError
 from wgpr.units import Units
 
 # Each is made by its constructor from what `vars` tells of it. Nothing else is ever made from a file.

@@ -1,0 +1,47 @@
+"""
+A line with two regimes
+=======================
+
+A field that is smooth on its left half and rugged on its right half, in the order in which an instrument would see it. One
+Gaussian process has one length-scale, and the world has two.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.metrics import root_mean_squared_error
+
+from wgpr import StreamingGPRegressor, WGPRegressor
+from wgpr.datasets import two_regimes
+from wgpr.plots import plot_1d, plot_history
+
+X, y, f = two_regimes(random_state=0)
+
+# %%
+# WGPR with a threshold that suits the data (see the next examples for how to find it), and one streaming Gaussian process.
+# Both see 70 rows at a time; rows wait until they make a batch of 100.
+
+ensemble = WGPRegressor(threshold=3.0, random_state=0)
+single = StreamingGPRegressor(random_state=0)
+for first in range(0, len(y), 70):
+    rows = slice(first, first + 70)
+    ensemble.partial_fit(X[rows], y[rows])
+    single.partial_fit(X[rows], y[rows])
+
+for model in (ensemble.flush(), single.flush()):
+    error = root_mean_squared_error(f, model.predict(X))
+    print(f"{type(model).__name__}: {model.n_models_} model(s), RMSE against the field without noise {error:.3f}")
+
+# %%
+# The ticks at the bottom are the pseudo-inputs, 50 for each model. The single model has moved all of them to the right,
+# where it is now, and has forgotten the left.
+
+figure, axes = plt.subplots(2, sharex=True, figsize=(9, 6), layout="constrained")
+plot_1d(ensemble, X, y, ax=axes[0])
+plot_1d(single, X, y, ax=axes[1])
+
+# %%
+# What WGPR decided by. At the change of regime the distance stands out by an order of magnitude, and a second model
+# starts.
+
+figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
+plot_history(ensemble, ax=ax)
+print([(model.lengthscales.round(1).tolist(), round(model.noise, 2)) for model in ensemble.hyperparameters_])

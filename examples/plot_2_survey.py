@@ -1,0 +1,51 @@
+"""
+A survey from the air
+=====================
+
+Real terrain (a part of the Jacksboro fault in Tennessee, which ships with matplotlib), flown in parallel lines with an
+altimeter of 5 m noise. The map is learned while the aircraft flies.
+"""
+
+import matplotlib.pyplot as plt
+
+from wgpr import WGPRegressor
+from wgpr.metrics import scores
+from wgpr.plots import plot_field, plot_map, plot_models, plot_uncertainty
+from wgpr.race import LinearInterpolation
+from wgpr.survey import fly, jacksboro
+
+terrain = jacksboro().part(slice(86, 258), slice(100, 302))
+survey = fly(terrain, random_state=0)
+print(f"{len(survey.y):,} samples; held out: {survey.held_out}")
+
+# %%
+# Short batches make models of a region rather than of a line, and a rough kernel suits mountains. `robust_bcm` lets
+# neighbours help near the borders of models.
+
+model = WGPRegressor(
+    splitting="evidence", batch_size=25, kernel="matern32", prediction="robust_bcm", optimizer_iterations=20, random_state=0
+)
+for first in range(0, len(survey.y), 100):
+    model.partial_fit(*survey.rows(slice(first, first + 100)))
+model.flush()
+
+interpolation = LinearInterpolation()
+interpolation.partial_fit(survey.X, survey.y)
+interpolation.flush()
+
+mean, std = model.predict(survey.named(survey.X_test), return_std=True, latent=True)
+result = scores(survey.y_test, mean, std)
+baseline = scores(survey.y_test, interpolation.at(survey.X_test))
+print(f"WGPR, {model.n_models_} models: RMSE {result.rmse:.1f} m, {result.coverage:.1%} inside the 95 % interval")
+print(f"linear interpolation of all samples: RMSE {baseline.rmse:.1f} m")
+
+# %%
+# The truth, the map on the same colour scale, how sure it is, and which model answers where.
+
+low, high = terrain.elevation.min(), terrain.elevation.max()
+grid = model.predict_grid(spacing=0.1)
+figure, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
+plot_field(terrain.elevation, terrain.region, ax=axes[0, 0], label="elevation [m]", vmin=low, vmax=high)
+plot_map(grid, ax=axes[0, 1], vmin=low, vmax=high)
+plot_uncertainty(grid, ax=axes[1, 0], samples=survey.X, latent=True)
+plot_models(grid, ax=axes[1, 1])

@@ -1,0 +1,50 @@
+"""
+Maps over a slow link
+=====================
+
+A boat learns, and the shore wants the map, over a link of a few kilobytes a second. The shore gets a compact map once, and
+then only the models that have learned something.
+"""
+
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+
+from wgpr import WGPRegressor, apply, diff, load
+from wgpr.survey import fly, jacksboro
+
+folder = Path(mkdtemp())
+survey = fly(jacksboro().part(slice(86, 258), slice(100, 302)), random_state=0)
+
+# %%
+# The boat saves everything to the last bit. The compact map is for the link: float32, only what prediction needs, no
+# history.
+
+boat = WGPRegressor(splitting="evidence", optimizer_iterations=20, random_state=0)
+boat.partial_fit(*survey.rows(slice(0, 1500)))
+boat.save(folder / "boat.map")
+boat.save(folder / "compact.map", compact=True)
+for name in ("boat.map", "compact.map"):
+    print(f"{name}: {(folder / name).stat().st_size:,} bytes for {boat.n_models_} models")
+
+# %%
+# The shore predicts as the boat does, up to the rounding of float32.
+
+shore = load(folder / "compact.map")
+places = survey.named(survey.X[:1500:7])
+print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")
+
+# %%
+# The boat goes on, from its file, as if it had never stopped. After every 100 rows it sends what changed. It must know what the
+# shore has, so it applies each difference to its own copy too.
+
+boat, copy = load(folder / "boat.map"), load(folder / "compact.map")
+for first in range(1500, 2000, 100):
+    boat.partial_fit(*survey.rows(slice(first, first + 100)))
+    message = diff(copy, boat)
+    copy, shore = apply(copy, message), apply(shore, message)
+    print(f"{boat.n_samples_seen_} rows, {boat.n_models_} models: {len(message):,} bytes sent")
+
+places = survey.named(survey.X[:2000:7])
+print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")

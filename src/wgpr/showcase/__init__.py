@@ -1,0 +1,1 @@
+"""The demo: a survey, a race, and the report about it."""
