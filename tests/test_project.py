@@ -5,9 +5,11 @@ import doctest
 import importlib
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +59,7 @@ def test_the_core_knows_no_estimators_and_no_files(module):
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("matplotlib").use("Agg")
+    matplotlib.use("Agg")
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", ["two_regimes.py", str(picture)])
     runpy.run_path(str(ROOT / "examples" / "two_regimes.py"), run_name="__main__")
@@ -73,7 +75,22 @@ def test_examples_in_docstrings_are_true():
     assert sum(result.failed for result in results) == 0
 
 
-def test_the_readme_runs(capsys):
+def test_the_readme_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out
+
+
+def test_links_of_the_pages_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!http|#|mailto)([^)#\s]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_documentation_builds_without_warnings(tmp_path):
+    """With the gallery's examples executed."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ROOT / "docs", tmp_path / "html"]
+    done = subprocess.run([*command, "-d", tmp_path / "doctrees"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "index.html").exists()

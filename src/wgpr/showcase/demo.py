@@ -80,7 +80,8 @@ def contestants(survey: Survey, seed: int) -> dict[str, Contestant]:
 
     The settings were chosen by how well they predict lines of the flight that were left out for this, and not on
     the points that the table is about. Before another model starts, the nearest one may move by a four-hundredth of the
-    targets' variance for each point. Short batches, and only one candidate, make models that know a region, not a line.
+    targets' variance for each point; of all targets of the survey, which a stream does not know before it ends, but
+    whoever flies it does roughly. Short batches, and only one candidate, make models that know a region, not a line.
     The single model is given about as much time as they take.
     """
     n_inducing, batch_size = 50, 25
