@@ -53,7 +53,7 @@ def row_of(parameter: Any) -> str:
         return f"| `{metavar(parameter)}` | {in_a_cell(parameter.help)} |"
     words = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
     value = "" if parameter.is_flag else f" `{metavar(parameter)}`"
-    return f"| {words}{value} | {in_a_cell(parameter.help)}{default(parameter)} |"
+    return f"| {words}{in_a_cell(value)} | {in_a_cell(parameter.help)}{default(parameter)} |"
 
 
 def is_argument(parameter: Any) -> bool:

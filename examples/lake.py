@@ -3,7 +3,8 @@
     python lake.py
 
 The lake is 2 km x 1.5 km. Its floor is smooth in the west and rugged in the east. On Monday the boat covers the west
-and on Tuesday the east, in lines from south to north and back. On Wednesday it crosses them: these lines are for judging the map.
+and on Tuesday the east, in lines from south to north and back. On Wednesday it crosses them: these lines are for
+judging the map.
 """
 
 import numpy as np
@@ -34,4 +35,6 @@ if __name__ == "__main__":
     northward = np.arange(0.0, 1.5, 0.01)
     survey(np.arange(0.0, 1.0, 0.05), northward, to_north=True, seed=1).to_csv("monday.csv", index=False)
     survey(np.arange(1.0, 2.01, 0.05), northward, to_north=True, seed=2).to_csv("tuesday.csv", index=False)
-    survey(np.arange(0.1, 1.5, 0.25), np.arange(0.0, 2.0, 0.01), to_north=False, seed=3).to_csv("wednesday.csv", index=False)
+    survey(np.arange(0.1, 1.5, 0.25), np.arange(0.0, 2.0, 0.01), to_north=False, seed=3).to_csv(
+        "wednesday.csv", index=False
+    )

@@ -2,8 +2,8 @@
 A line with two regimes
 =======================
 
-A field that is smooth on its left half and rugged on its right half, in the order in which an instrument would see it. One
-Gaussian process has one length-scale, and the world has two.
+A field that is smooth on its left half and rugged on its right half, in the order in which an instrument would see
+it. One Gaussian process has one length-scale, and the world has two.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from wgpr.plots import plot_1d, plot_history
 X, y, f = two_regimes(random_state=0)
 
 # %%
-# WGPR with a threshold that suits the data (see the next examples for how to find it), and one streaming Gaussian process.
-# Both see 70 rows at a time; rows wait until they make a batch of 100.
+# WGPR with a threshold that suits the data (see the next examples for how to find it), and one streaming Gaussian
+# process. Both see 70 rows at a time; rows wait until they make a batch of 100.
 
 ensemble = WGPRegressor(threshold=3.0, random_state=0)
 single = StreamingGPRegressor(random_state=0)
@@ -31,8 +31,9 @@ for model in (ensemble.flush(), single.flush()):
     print(f"{type(model).__name__}: {model.n_models_} model(s), RMSE against the field without noise {error:.3f}")
 
 # %%
-# The ticks at the bottom are the pseudo-inputs, 50 for each model. The single model has moved all of them to the right,
-# where it is now, and has forgotten the left.
+# The ticks at the bottom are the pseudo-inputs, up to 50 for each model. The single model spreads its own over the
+# whole line, and has one length-scale for both halves, that of the rugged one: on the left it wobbles, and is less
+# sure.
 
 figure, axes = plt.subplots(2, sharex=True, figsize=(9, 6), layout="constrained")
 plot_1d(ensemble, X, y, ax=axes[0])

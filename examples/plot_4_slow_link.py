@@ -2,13 +2,14 @@
 Maps over a slow link
 =====================
 
-A boat learns, and the shore wants the map, over a link of a few kilobytes a second. The shore gets a compact map once, and
-then only the models that have learned something.
+A boat learns, and the shore wants the map, over a link of a few kilobytes a second. The shore gets a compact map
+once, and then only the models that have learned something.
 """
 
 from pathlib import Path
 from tempfile import mkdtemp
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from wgpr import WGPRegressor, apply, diff, load
@@ -36,15 +37,24 @@ places = survey.named(survey.X[:1500:7])
 print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")
 
 # %%
-# The boat goes on, from its file, as if it had never stopped. After every 100 rows it sends what changed. It must know what the
-# shore has, so it applies each difference to its own copy too.
+# The boat goes on, from its file, as if it had never stopped. After every 100 rows it sends what changed. It must
+# know what the shore has, so it applies each difference to its own copy too.
 
 boat, copy = load(folder / "boat.map"), load(folder / "compact.map")
+sizes = [(folder / "compact.map").stat().st_size]
 for first in range(1500, 2000, 100):
     boat.partial_fit(*survey.rows(slice(first, first + 100)))
     message = diff(copy, boat)
     copy, shore = apply(copy, message), apply(shore, message)
+    sizes.append(len(message))
     print(f"{boat.n_samples_seen_} rows, {boat.n_models_} models: {len(message):,} bytes sent")
 
 places = survey.named(survey.X[:2000:7])
 print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")
+
+# %%
+# What went over the link. A message costs about as much as one model, however many there are.
+
+figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+ax.bar(["compact map", *(f"{rows} rows" for rows in range(1600, 2001, 100))], np.array(sizes) / 1e3, color="#0072B2")
+ax.set_ylabel("kB sent")

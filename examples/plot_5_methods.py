@@ -2,8 +2,8 @@
 Compare methods, and ask whether they are honest
 ================================================
 
-All methods have the same interface. RMSE says how good the mean is; the calibration says whether the intervals hold what
-they promise.
+All methods have the same interface. RMSE says how good the mean is; the calibration says whether the intervals hold
+what they promise.
 """
 
 import matplotlib.pyplot as plt
@@ -40,6 +40,6 @@ for model, ax in zip(methods, axes, strict=True):
     ax.set_title(name, fontsize="medium")
 
 # %%
-# Above the diagonal a model is more careful than it need be, below it is too sure of itself. A model that has one
-# noise level and one length-scale for two regimes is the former in one and the latter in the other, and the
-# average of the two may look honest: look at the pictures of the prediction, too.
+# Above the diagonal a model is more careful than it need be, below it is too sure of itself. The last two have a flat
+# part: they are too careful about most of the rows, and too sure of the others. One number, such as the coverage,
+# would not tell.
