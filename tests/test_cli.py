@@ -297,12 +297,15 @@ def test_settings_are_explained(wgpr):
 
 def test_a_slow_link(wgpr, fitted_map):
     assert wgpr("compact", fitted_map, "-o", "ashore.map")[0] == 0
-    model = load(fitted_map).flush()
-    model.save("before.map")
     write_survey("more.csv", 40, seed=3)
-    assert wgpr("update", "before.map", "more.csv", "-o", "after.map")[0] == 0
-    assert wgpr("diff", "before.map", "after.map", "-o", "news")[0] == 0
-    assert wgpr("apply", "ashore.map", "news", "-o", "now.map")[0] == 0
+    assert wgpr("update", fitted_map, "more.csv", "-o", "after.map")[0] == 0
+    assert wgpr("diff", fitted_map, "after.map", "-o", "news")[0] == 0
+    assert wgpr("apply", "ashore.map", "news", "-o", "now.map", "--compact")[0] == 0
+    assert wgpr("diff", "ashore.map", "after.map", "-o", "same")[0] == 0
+    assert Path("same").read_bytes() == Path("news").read_bytes()
+    assert wgpr("compact", fitted_map, "--flush", "-o", "final.map")[0] == 0
+    code, _, said = wgpr("diff", "final.map", "after.map", "-o", "wrong")
+    assert (code, "flushed" in said) == (1, True)
     queries = survey(20, seed=9)[NAMES[:2]]
     mean = load("after.map").predict(queries)
     np.testing.assert_allclose(load("now.map").predict(queries), mean, atol=1e-4 * np.ptp(mean))

@@ -253,6 +253,16 @@ def test_a_difference_fits_only_its_own_map():
         wgpr.diff(streamed(WGPRegressor, 5), first)
 
 
+def test_a_flushed_map_is_no_earlier_state():
+    """It has learned rows as a batch of their own, and the stream goes on to learn them with others."""
+    X, y = travelling(200)
+    estimator = small(WGPRegressor).partial_fit(X[:90], y[:90])
+    flushed = estimator._with_state(estimator._state).flush()
+    estimator.partial_fit(X[90:], y[90:])
+    with pytest.raises(MapError, match="flushed"):
+        wgpr.diff(flushed, estimator)
+
+
 def test_a_damaged_difference_is_refused():
     X, y = travelling(200)
     first = small(WGPRegressor).partial_fit(X[:60], y[:60])

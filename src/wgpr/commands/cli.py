@@ -364,7 +364,7 @@ def info(map_file: MapFile, as_json: AsJson = False) -> None:
 def plot(
     map_file: MapFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PNG|SVG|HTML", help="The picture, or a page with it.")
+        Path, typer.Option("--output", "-o", metavar="PNG|SVG|PDF|HTML", help="The picture, or a page with it.")
     ],
     region: Region = "",
     spacing: Spacing = "",
@@ -407,11 +407,18 @@ def settings(
 def compact(
     map_file: MapFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="SMALL", help="Where to save the compact map.")],
+    flush: Annotated[
+        bool, typer.Option("--flush", help="Learn the rows that wait first: the survey is over, no differences follow.")
+    ] = False,
 ) -> None:
-    """Make a small copy of a map for a slow link: float32, only what prediction needs."""
-    from wgpr.commands.jobs import load_to_answer
+    """Make a small copy of a map for a slow link: float32, only what prediction needs.
 
-    load_to_answer(map_file).save(output, compact=True)
+    Rows that wait for a batch to fill are not in it; they come with the next difference. See `wgpr diff`.
+    """
+    from wgpr.maps import load
+
+    model = load(map_file)
+    (model.flush() if flush else model).save(output, compact=True)
     _say_saved(output)
 
 
@@ -434,11 +441,12 @@ def apply(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="The map that is there.")],
     difference: Annotated[Path, typer.Argument(metavar="DIFF", help="What was sent.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the map as it is now.")],
+    compact: Annotated[bool, typer.Option("--compact", help="Save it compactly.")] = False,
 ) -> None:
     """Bring a map up to date with what changed."""
     from wgpr import maps
 
-    maps.apply(maps.load(old), difference.read_bytes()).save(output)
+    maps.apply(maps.load(old), difference.read_bytes()).save(output, compact=compact)
     _say_saved(output)
 
 

@@ -63,7 +63,7 @@ class Reader:
         if len(cells) == len(names) - 1:
             cells.append("")  # a question may leave its last cell out
         if len(cells) != len(names):
-            raise LineError(f"has {len(cells)} cells where {', '.join(names)} were expected")
+            raise LineError(f"has {len(cells)} cells in place of {len(names)}: {', '.join(names)}")
         return self._line(dict(zip(names, cells, strict=True)), is_json=False)
 
     def _take_header(self, names: list[str]) -> None:
@@ -101,7 +101,7 @@ class Reader:
         """`{"x": [1, 2], "y": 3}` for who does not care about names."""
         names = self._names_by_place(len(x) + 1)
         if len(x) != len(names) - 1:
-            raise LineError(f"has {len(x)} inputs where {', '.join(names[:-1])} were expected")
+            raise LineError(f"has {len(x)} inputs in place of {len(names) - 1}: {', '.join(names[:-1])}")
         return dict(zip(names, [*x, y], strict=True))
 
     def _line(self, content: dict[str, Any], *, is_json: bool) -> Line:

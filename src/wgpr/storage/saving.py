@@ -84,8 +84,10 @@ def restored(contents: Contents, classes: Mapping[str, type[Any]]) -> Any:
 def difference(old: Regressor, new: Regressor) -> Contents:
     """The models of `new` that learned something since `old`, compactly; `new` is a later state of the same stream."""
     before, after = old._state, new._state
-    if _stream(before) != _stream(after) or after.n_steps < before.n_steps:
-        raise MapError("old is no earlier state of new: they come from different streams; send the whole map")
+    if not _is_earlier(before, after):
+        raise MapError(
+            "old is no earlier state of new: they come from different streams, or old was flushed; send the whole map"
+        )
     known = dict(enumerate(before.ensemble.n_seen.tolist()))
     changed = [number for number, n_seen in enumerate(after.ensemble.n_seen.tolist()) if known.get(number) != n_seen]
     header = {
@@ -120,6 +122,19 @@ def with_difference(old: Regressor, contents: Contents) -> State:
             n_steps=_count(header, "n_steps"),
             n_seen=_count(header, "n_seen"),
         )
+
+
+def _is_earlier(before: State, after: State) -> bool:
+    """Whether one stream led from one state to the other."""
+    n_common = min(len(before.ensemble), len(after.ensemble))
+    has_forgotten = (after.ensemble.n_seen[:n_common] < before.ensemble.n_seen[:n_common]).any()
+    if _stream(before) != _stream(after) or n_common < len(before.ensemble) or has_forgotten:
+        return False
+    records = [record for record in after.records if record.number >= before.n_steps]
+    if len(records) < after.n_steps - before.n_steps:
+        return after.n_steps >= before.n_steps  # the history is too short to tell more
+    n_learned = after.ensemble.n_seen.sum() - before.ensemble.n_seen.sum()
+    return bool(n_learned == sum(record.n_samples for record in records))
 
 
 def _stream(state: State) -> tuple[int, bytes]:
