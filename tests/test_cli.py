@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from streams import assert_same_learning, travelling
-from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
+from wgpr import LocalGPRegressor, SparseGPRegressor, StreamingGPRegressor, WGPRegressor, load
 from wgpr.commands import cli
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
@@ -335,11 +335,30 @@ def test_a_slow_link(wgpr, fitted_map):
         (["predict", "a.map", "survey.csv", "-o", "answers.xls"], 1, ["answers.xls"]),
         (["predict", "a.map", "other.csv"], 1, ["lon", "east", "--x"]),
         (["grid", "a.map", "--region", "1,2,x", "-o", "a.nc"], 2, ["1,2,x"]),
-        (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 1, ["region"]),
-        (["grid", "a.map", "--spacing", "1e-9", "-o", "a.nc"], 1, ["spacing"]),
+        (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 2, ["region"]),
+        (["grid", "a.map", "--spacing", "1e-9", "-o", "a.nc"], 2, ["spacing"]),
         (["grid", "a.map", "-o", "a.tif"], 2, [".nc"]),
         (["plot", "a.map", "-o", "a.xyz"], 2, ["a.xyz"]),
         (["update", "a.map", "other.csv"], 1, ["east"]),
+        (["fit", "survey.csv", "--x", "east,depth", "--y", "depth", "-o", "b.map"], 1, ["depth", "twice"]),
+        (["fit", "survey.csv", "--x", "east,1", "-o", "b.map"], 1, ["east", "twice"]),
+        (["fit", "survey.csv", "--x", "1,2,3", "-o", "b.map"], 1, ["--y"]),
+        (["fit", "survey.csv", "-o", "survey.csv"], 2, ["survey.csv", "overwritten"]),
+        (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "lines 2 to 3", "rescale"]),
+        (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
+        (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
+        (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv", "damaged"]),
+        (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["twice"]),
+        (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
+        (
+            ["fit", "survey.csv", "-m", "lgpr", "-s", "hyperparameters={amplitude=1}", "-o", "b.map"],
+            2,
+            ["lengthscales"],
+        ),
+        (["fit", "survey.csv", "-s", "prediction={}", "-o", "b.map"], 2, ["prediction", "BestFew"]),
+        (["fit", "survey.csv", "--config", "table.toml", "-o", "b.map"], 2, ["table.toml", "header"]),
+        (["demo", "--data", "survey.csv", "-o", "survey.csv"], 2, ["folder"]),
+        (["info", "none.map"], 1, ["none.map", "check the name"]),
         (["settings", "kriging"], 2, ["kriging"]),
         (["nonsense"], 2, ["nonsense"]),
     ],
@@ -347,6 +366,8 @@ def test_a_slow_link(wgpr, fitted_map):
 def test_errors_are_sentences(wgpr, fitted_map, arguments, code, words):
     Path("bad.csv").write_text("east,north,depth\n1,2,3\n1,2,oops\n")
     Path("other.csv").write_text("lon,lat,z\n1,2,3\n")
+    Path("huge.csv").write_text("a,b\n1,2\n1e200,3\n")
+    Path("table.toml").write_text('[table]\nheader = "no"')
     before = fitted_map.read_bytes()
     exit_code, text, said = wgpr(*arguments)
     assert exit_code == code, said
@@ -372,6 +393,88 @@ def test_version_and_help(wgpr):
         assert "Usage" in text
 
 
+def test_the_target_is_never_an_input(wgpr, fitted_map):
+    frame = survey(60)
+    frame[["depth", "north", "east"]].to_csv("turned.csv", index=False)
+    assert "learning depth from east, north" in wgpr("fit", "turned.csv", "--x", "east,north", *SMALL, "-o", "b.map")[2]
+    assert "learning depth from east, north" in wgpr("fit", "survey.csv", "--y", "3", *SMALL, "-o", "b.map")[2]
+    frame.rename(columns={"depth": "z"})[["z", "north", "east"]].to_csv("renamed.csv", index=False)
+    assert "learning z from east, north" in wgpr("update", fitted_map, "renamed.csv", "-o", "b.map")[2]
+    frame.assign(more=1.0).drop(columns="depth").assign(other=2.0).to_csv("unclear.csv", index=False)
+    code, _, said = wgpr("update", fitted_map, "unclear.csv")
+    assert (code, "--y" in said) == (1, True)
+
+
+def test_the_configuration_tells_every_command_how_tables_are_written(wgpr, fitted_map):
+    Path("gaps.csv").write_text("east,north,depth\n1,2,3\n1,,3\n2,1,0\n")
+    assert wgpr("evaluate", fitted_map, "gaps.csv")[0] == 1
+    Path("wgpr.toml").write_text('[table]\nmissing = "skip"')
+    code, text, _ = wgpr("evaluate", fitted_map, "gaps.csv", "--json")
+    assert (code, json.loads(text)["rows"]) == (0, 2)
+
+
+def test_json_has_no_infinity(wgpr, fitted_map):
+    Path("one.csv").write_text("east,north,depth\n1,2,3\n")
+    code, text, _ = wgpr("evaluate", fitted_map, "one.csv", "--json")
+    assert (code, json.loads(text)["smse"]) == (0, None)
+
+
+def test_inputs_that_are_called_like_answers(wgpr):
+    survey(40).rename(columns={"east": "mean"}).to_csv("odd.csv", index=False)
+    assert wgpr("fit", "odd.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert wgpr("predict", "a.map", "odd.csv")[1].startswith("mean_,north,mean,std")
+
+
+def test_an_update_does_not_undo_that_of_another(wgpr, fitted_map, monkeypatch):
+    from wgpr.commands import learning
+
+    learn = learning._learn
+
+    def slow_learning(*arguments):
+        load(fitted_map).flush().save(fitted_map)
+        return learn(*arguments)
+
+    monkeypatch.setattr(learning, "_learn", slow_learning)
+    code, _, said = wgpr("update", fitted_map, "survey.csv")
+    assert (code, "somebody else" in said) == (1, True)
+    rescued = said.split("the map is in ")[1].split(" instead")[0]
+    assert load(rescued).n_samples_seen_ == 220
+    assert load(fitted_map).n_samples_seen_ == 110
+
+
+def test_update_first_learns_what_an_interruption_left_waiting(wgpr, monkeypatch):
+    write_survey("survey.csv", 100)
+    assert wgpr("fit", "survey.csv", *SMALL, "-o", "whole.map")[0] == 0
+    steps = []
+
+    def interrupted_step(self, n_rows, step=WGPRegressor._step):
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        steps.append(n_rows)
+        step(self, n_rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WGPRegressor, "_step", interrupted_step)
+        code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
+    assert (code, "--skip 100" in said, load("a.map").n_pending_) == (1, True, 60)
+    assert wgpr("update", "a.map", "survey.csv", "--skip", 100)[0] == 0
+    whole, caught_up = load("whole.map"), load("a.map")
+    for model in (whole, caught_up):
+        del model.feature_names_in_
+    assert_same_learning(caught_up, whole)
+
+
+def test_an_interrupted_batch_method_leaves_nothing(wgpr, monkeypatch):
+    write_survey("survey.csv", 40)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SparseGPRegressor, "_step", interrupt)
+    code, _, said = wgpr("fit", "survey.csv", "-m", "sparse", "-o", "a.map")
+    assert (code, "no map was written" in said, Path("a.map").exists()) == (1, True, False)
+
+
 # The installed script
 
 
@@ -388,6 +491,7 @@ def test_a_week_with_the_script():
         ("plot", "lake.map", "--spacing", "0.5", "-o", "lake.png"),
         ("evaluate", "lake.map", "tuesday.csv"),
         ("settings",),
+        ("demo", "--data", "monday.csv", "--quick", "-o", "report"),
         ("compact", "lake.map", "-o", "small.map"),
         ("diff", "lake.map", "lake.map", "-o", "news"),
         ("apply", "lake.map", "news", "-o", "now.map"),
@@ -395,7 +499,9 @@ def test_a_week_with_the_script():
     for step in steps:
         done = script(*step)
         assert done.returncode == 0, done.stderr
-    assert all(Path(name).stat().st_size for name in ("answers.csv", "lake.nc", "lake.png", "small.map", "now.map"))
+    assert all(
+        Path(name).stat().st_size for name in ("answers.csv", "lake.nc", "lake.png", "small.map", "report/report.html")
+    )
 
 
 def test_standard_input_and_output():
@@ -442,10 +548,11 @@ def test_stream_answers_at_once():
 
 def test_stream_leaves_out_what_it_cannot_read():
     good = survey(30).to_csv(index=False)
-    bad = "1,2,three\n1,2,3,4\n{not json}\n1,nan,3\n{}\n"
+    odd = ["1e200,2,3", "1e200,2", f'{{"east": {"9" * 400}, "north": 1}}', '1,"2', "1,2\r3,4", "x" * 2_000_000]
+    bad = "\n".join(["1,2,three", "1,2,3,4", "{not json}", "1,nan,3", "{}", *odd]) + "\n"
     done = script("stream", "a.map", *SMALL, input=good + bad)
     assert done.returncode == 0
-    assert done.stderr.count("left out") == 5
+    assert done.stderr.count("left out") == 11
     assert "line 32" in done.stderr
     assert load("a.map").n_samples_seen_ == 30
     done = script("stream", "a.map", "--strict", input=good + bad)
@@ -460,6 +567,29 @@ def test_a_question_before_anything_is_known():
     assert csv_answer == ",,,,"
     assert "error" in json.loads(json_answer)
     assert not Path("a.map").exists()
+
+
+def test_a_stream_may_have_other_names():
+    rows = survey(30)
+    assert script("stream", "a.map", *SMALL, input=rows.to_csv(index=False)).returncode == 0
+    other = rows.rename(columns={"east": "x", "north": "y", "depth": "z"})[["z", "y", "x"]].to_csv(index=False)
+    done = script("stream", "a.map", "--x", "x,y", "--y", "z", input=other)
+    assert done.returncode == 0, done.stderr
+    model = load("a.map")
+    assert (model.n_samples_seen_, list(model.feature_names_in_)) == (60, ["east", "north"])
+    np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())
+
+
+def test_a_line_that_is_left_out_names_nothing():
+    rows = '{"status": "boot", "t": 1}\n' + survey(30).to_json(orient="records", lines=True)
+    assert script("stream", "a.map", *SMALL, input=rows).returncode == 0
+    assert list(load("a.map").feature_names_in_) == ["east", "north"]
+
+
+def test_closed_streams_are_no_trouble(fitted_map):
+    for redirection in ("<&-", ">&-", "2>&-"):
+        done = subprocess.run(f"{SCRIPT} info {fitted_map} {redirection}", shell=True, capture_output=True, text=True)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "terminate"])

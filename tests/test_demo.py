@@ -162,6 +162,11 @@ def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
     assert str(demo.page) in shown
 
 
+def test_a_survey_where_nothing_varies(tmp_path):
+    nothing = np.ones((60, 2)), np.ones(60), ["x", "y", "z"]
+    assert run_demo(tmp_path, data=nothing, console=console(), size_of=lambda model: 1.0).page.exists()
+
+
 def test_rows_with_one_input_have_no_map(tmp_path):
     x = np.linspace(0.0, 20.0, 300)
     demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")), console=console(), size_of=lambda model: 1.0)

@@ -18,11 +18,13 @@ LAYERS = [
     "checks linalg kernels bound",
     "gaussian scales search inducing model sparse exact",
     "nearest ensemble splitting prediction",
-    "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.saving",
+    "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.checking"
+    " storage.saving storage.differences",
     "base estimators datasets metrics",
     "maps territories plots survey csvtable tables",
     "showcase.report showcase.race showcase.story showcase.demo",
-    "commands.settings commands.options commands.console commands.summary commands.live commands.drawing commands.jobs",
+    "commands.settings commands.console commands.summary commands.drawing commands.answering commands.columns",
+    "commands.options commands.parsing commands.learning commands.live commands.conversing",
     "commands.cli __init__",
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules.split()}
@@ -84,7 +86,7 @@ def test_the_readme_runs(capsys, tmp_path, monkeypatch):
 
 def test_links_of_the_pages_lead_somewhere():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\((?!http|#|mailto)([^)#\s]+)", page.read_text()):
+        for target in re.findall(r"\]\((?!http|#|mailto|gallery)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 # Squares of larger numbers, summed over a batch, would leave the range of float64.
-_LARGEST = 1e100
+LARGEST = 1e100
 
 
 class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -233,8 +233,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
             bounds=np.stack([np.minimum(state.bounds[0], X.min(axis=0)), np.maximum(state.bounds[1], X.max(axis=0))]),
             n_seen=state.n_seen + len(y),
         )
+        self._learn_full_batches()
+
+    def _learn_full_batches(self) -> None:
         n_first = self._n_before_learning()
-        if state.learner is None and self.n_pending_ >= n_first:
+        if self._state.learner is None and self.n_pending_ >= n_first:
             self._begin(self._state.waiting_X[:n_first], self._state.waiting_y[:n_first])
         while self._state.learner is not None and self.n_pending_ >= self._batch_rows():
             self._step(self._batch_rows())
@@ -340,6 +343,13 @@ class OnlineRegressor(EnsembleRegressor):
             self._learn(X, y)
         return self
 
+    def catch_up(self) -> Self:
+        """Learn the full batches among the rows that wait: there are some if learning was interrupted."""
+        check_is_fitted(self, "_state")
+        with one_blas_thread():
+            self._learn_full_batches()
+        return self
+
     def _check_settings(self) -> None:
         super()._check_settings()
         require_count("batch_size", self.batch_size)
@@ -377,5 +387,5 @@ def _errors_that_name(argument: str) -> Iterator[None]:
 
 
 def _check_magnitude(name: str, array: Array) -> None:
-    if np.abs(array).max(initial=0.0) > _LARGEST:
-        raise ValueError(f"{name} has values beyond {_LARGEST:g}; rescale it")
+    if np.abs(array).max(initial=0.0) > LARGEST:
+        raise ValueError(f"{name} has values beyond {LARGEST:g}; rescale it")

@@ -64,7 +64,9 @@ class TableFormat:
     missing: Literal["error", "skip"] = "error"
 
     def __post_init__(self) -> None:
-        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"#\r\n'):
+        if self.header not in (None, True, False):
+            raise TableError(f"header must be true or false, got {self.header!r}")
+        if self.separator is not None and not re.fullmatch(r'[^"#\r\n]', str(self.separator)):
             raise TableError(f"separator must be one character such as ',' or ';' or a tab, got {self.separator!r}")
         if self.decimal not in (None, ".", ","):
             raise TableError(f"decimal must be '.' or ',', got {self.decimal!r}")

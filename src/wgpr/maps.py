@@ -6,7 +6,7 @@ from typing import Any
 
 from wgpr import estimators
 from wgpr.base import EnsembleRegressor
-from wgpr.storage import container, saving
+from wgpr.storage import container, differences, saving
 from wgpr.storage.container import MAX_BYTES, MapError
 
 ESTIMATORS: dict[str, type[EnsembleRegressor]] = {
@@ -42,7 +42,7 @@ def diff(old: EnsembleRegressor, new: EnsembleRegressor) -> bytes:
 
     Send it over a slow link and `apply` it to `old`, or to a copy of it that was saved compactly.
     """
-    return zlib.compress(container.to_bytes(saving.difference(old, new)), level=9)
+    return zlib.compress(container.to_bytes(differences.difference(old, new)), level=9)
 
 
 def apply(old: Any, difference: bytes) -> Any:
@@ -53,7 +53,7 @@ def apply(old: Any, difference: bytes) -> Any:
     """
     contents = container.from_bytes(_decompressed(difference), "the difference")
     try:
-        state = saving.with_difference(old, contents)
+        state = differences.with_difference(old, contents)
     except MapError as error:
         raise MapError(f"the difference cannot be applied: {error}") from error
     return old._with_state(state)

@@ -29,3 +29,8 @@ class State:
     records: tuple[StepRecord, ...] = ()
     n_steps: int = 0
     n_seen: int = 0
+
+    @property
+    def n_learned(self) -> int:
+        """Rows that are in the models, not counting those that wait."""
+        return int(self.ensemble.n_seen.sum())

@@ -130,6 +130,10 @@ class Table:
         """
         return self._chunks(self._positions(columns), chunk_rows)
 
+    def name_of(self, column: str | int) -> str:
+        """What a column is called that is given by name or by number from 1; a name wins over a number."""
+        return self._all_names[_position(self._all_names, str(column), name_for_messages(self._paths[0]))]
+
     def _common_columns(self) -> tuple[tuple[str, ...], int]:
         """All names, and how many are the default, once all files are known to have the same columns."""
         with self._opened(self._paths[0]) as first:

@@ -1,7 +1,11 @@
-"""The command line: what can be asked for, and how it is explained. What is done is in `jobs`."""
+"""The command line: what can be asked for, and how it is explained. What is done is in the modules beside it."""
 
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,6 +30,7 @@ from wgpr.commands.options import (
     X,
     Y,
 )
+from wgpr.commands.parsing import half_width, names, numbers, opened_table, places, require_other_file
 from wgpr.commands.settings import (
     METHODS,
     SettingsError,
@@ -35,7 +40,7 @@ from wgpr.commands.settings import (
     settings_of,
 )
 from wgpr.storage.container import MapError
-from wgpr.tables import Table, TableError, TableFormat, expand, write_table
+from wgpr.tables import expand, write_table
 
 app = typer.Typer(
     name="wgpr",
@@ -87,13 +92,16 @@ def demo(
 
     Example: `wgpr demo --data survey.csv --x lon,lat --y depth`
     """
-    from wgpr.commands.jobs import all_rows, columns_to_learn
+    from wgpr.commands.answering import all_rows
+    from wgpr.commands.columns import columns_to_learn
     from wgpr.showcase.demo import run_demo
 
+    if output.is_file():
+        raise SettingsError(f"{output} is a file, and the report needs a folder; name another with -o")
     survey = None
     if data:
-        table = Table(expand(data))
-        columns = columns_to_learn(table, _names(x), y or None)
+        table = opened_table(data)
+        columns = columns_to_learn(table, names(x), y or None)
         rows = all_rows(table, columns)
         survey = rows[:, :-1], rows[:, -1], columns
     run_demo(output, quick=quick, data=survey, seed=seed, size_of=lambda model: len(model.to_bytes(compact=True)) / 1e3)
@@ -123,14 +131,18 @@ def fit(
 
     Example: `wgpr fit survey.csv --x lon,lat --y depth -s threshold=3 -o lake.map`
     """
-    from wgpr.commands.jobs import columns_to_learn, learn_table
+    from wgpr.commands.columns import columns_to_learn
+    from wgpr.commands.learning import learn_table
 
     configuration = read_configuration(config)
     model = make_estimator(
         method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
     )
-    table = _table(data, configuration.table, separator, decimal, header, missing)
-    columns = columns_to_learn(table, _names(x) or configuration.x, y or configuration.y)
+    table = opened_table(
+        data, configuration.table, separator=separator, decimal=decimal, header=header, missing=missing
+    )
+    columns = columns_to_learn(table, names(x) or configuration.x, y or configuration.y)
+    require_other_file(output, *expand(data))
     if not learn_table(model, table, columns, output, skip=skip):
         raise typer.Exit(FAILURE)
 
@@ -157,14 +169,16 @@ def update(
     Example: `wgpr update lake.map tuesday.csv`
     """
     from wgpr.base import OnlineRegressor
-    from wgpr.commands.jobs import columns_of_map, learn_table
+    from wgpr.commands.columns import columns_of_map
+    from wgpr.commands.learning import learn_table
     from wgpr.maps import load
 
     model = load(map_file)
     if not isinstance(model, OnlineRegressor):
         raise MapError(f"{map_file} was learned by a method that takes all data at once; use wgpr fit with all of them")
-    table = _table(data, {}, separator, decimal, header, missing)
-    columns = columns_of_map(model, table, _names(x), y or None)
+    table = opened_table(data, separator=separator, decimal=decimal, header=header, missing=missing)
+    columns = columns_of_map(model, table, names(x), y or None)
+    require_other_file(output or map_file, *expand(data))
     if not learn_table(model, table, columns, output or map_file, skip=skip):
         raise typer.Exit(FAILURE)
 
@@ -194,13 +208,13 @@ def stream(
     Example: `tail -f sonar.csv | wgpr stream lake.map`
     """
     from wgpr.base import OnlineRegressor
-    from wgpr.commands.jobs import converse
+    from wgpr.commands.conversing import converse
     from wgpr.commands.live import Conversation
 
     model, reader = _model_and_reader(map_file, x, y, method, setting, config)
     if not isinstance(model, OnlineRegressor):
         raise MapError("this method takes all data at once and cannot learn a stream; use another method")
-    conversation = Conversation(model, reader, _half_width(level))
+    conversation = Conversation(model, reader, half_width(level))
     converse(
         conversation,
         sys.stdin.fileno(),
@@ -223,13 +237,16 @@ def _model_and_reader(
         if method or setting:
             raise SettingsError(f"{map_file} exists and keeps its method and settings; leave out --method and --set")
         model = load(map_file)
-        return model, Reader(_names(x) or input_names(model), y or target_name(model))
+        inputs = names(x) or input_names(model)
+        if len(inputs) != model.n_features_in_:
+            raise SettingsError(f"--x must name {model.n_features_in_} columns, the inputs of {map_file}; got {x}")
+        return model, Reader(inputs, y or target_name(model))
     configuration = read_configuration(config)
     model = make_estimator(
         method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
     )
     say(f"there is no {map_file} yet; a new map is begun")
-    return model, Reader(_names(x) or configuration.x or None, y or configuration.y)
+    return model, Reader(names(x) or configuration.x or None, y or configuration.y)
 
 
 # Answering
@@ -256,16 +273,17 @@ def predict(
 
     Example: `wgpr predict lake.map places.csv -o depths.csv`
     """
-    from wgpr.commands.jobs import answers, inputs_of_map, load_to_answer
-    from wgpr.commands.live import ANSWER
-    from wgpr.grids import input_names
+    from wgpr.commands.answering import answer_names, answers, load_to_answer
+    from wgpr.commands.columns import inputs_of_map
 
-    half_width = _half_width(level)
+    reach = half_width(level)
+    if output != "-":
+        require_other_file(Path(output), map_file, *queries)
     model = load_to_answer(map_file)
-    table = _table(queries, {}, separator, decimal, header, missing)
-    columns = inputs_of_map(model, table, _names(x))
-    chunks = answers(model, table, columns, half_width=half_width, latent=latent)
-    write_table(output, [*input_names(model), *ANSWER], chunks)
+    table = opened_table(queries, separator=separator, decimal=decimal, header=header, missing=missing)
+    columns = inputs_of_map(model, table, names(x))
+    chunks = answers(model, table, columns, half_width=reach, latent=latent)
+    write_table(output, answer_names(model), chunks)
     if output != "-":
         say(f"predicted {counted(table.n_rows, 'row')}: {output}")
 
@@ -282,13 +300,16 @@ def grid(
 
     Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
     """
-    from wgpr.commands.jobs import load_to_answer
-    from wgpr.grids import predict_grid
-    from wgpr.storage.atomic import replacing
+    from wgpr.commands.answering import load_to_answer
+    from wgpr.grids import input_names
+    from wgpr.storage.atomic import replacing, require_place
 
     if output.suffix != ".nc":
-        raise typer.BadParameter(f"{output} must end with .nc", param_hint="--output")
-    dataset = predict_grid(load_to_answer(map_file), _numbers(region), _numbers(spacing), at=_places(at) or None)
+        raise SettingsError(f"{output} cannot be written; the name must end with .nc")
+    require_place(output)
+    model = load_to_answer(map_file)
+    with wrong_use():
+        dataset = model.predict_grid(numbers(region), numbers(spacing), at=places(at, input_names(model)))
     with replacing(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     say(f"{' x '.join(map(str, dataset['mean'].shape))} nodes: {output} ({in_bytes(output.stat().st_size)})")
@@ -312,34 +333,17 @@ def evaluate(
 
     Example: `wgpr evaluate lake.map thursday.csv`
     """
-    from wgpr.commands.jobs import columns_of_map, load_to_answer
-    from wgpr.commands.jobs import evaluate as evaluated
+    from wgpr.commands import answering
+    from wgpr.commands.columns import columns_of_map
+    from wgpr.commands.summary import scores_table
 
-    model = load_to_answer(map_file)
-    table = _table(data, {}, separator, decimal, header, missing)
-    scores, n_rows = evaluated(model, table, columns_of_map(model, table, _names(x), y or None))
+    model = answering.load_to_answer(map_file)
+    table = opened_table(data, separator=separator, decimal=decimal, header=header, missing=missing)
+    scores, n_rows = answering.evaluate(model, table, columns_of_map(model, table, names(x), y or None))
     if as_json:
-        out.print_json(json.dumps({"rows": n_rows, **scores._asdict()}))
-        return
-    _print_scores(scores, n_rows)
-
-
-def _print_scores(scores: Any, n_rows: int) -> None:
-    from rich.table import Table as RichTable
-
-    table = RichTable(title=f"{n_rows:,} rows")
-    table.add_column("score")
-    table.add_column("", justify="right")
-    table.add_column("what it is")
-    table.add_row("RMSE", f"{scores.rmse:.5g}", "root of the mean squared error, in the unit of the target")
-    table.add_row("MAE", f"{scores.mae:.5g}", "mean absolute error")
-    table.add_row(
-        "SMSE", f"{scores.smse:.5g}", "mean squared error over the variance of the target; 1 is no better than its mean"
-    )
-    table.add_row("NLPD", f"{scores.nlpd:.5g}", "mean negative log density; sure and wrong costs most")
-    table.add_row("CRPS", f"{scores.crps:.5g}", "like MAE, but for the whole predicted distribution")
-    table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is honest")
-    out.print(table)
+        _print_json({"rows": n_rows, **scores._asdict()})
+    else:
+        out.print(scores_table(scores, n_rows))
 
 
 # Looking
@@ -355,7 +359,7 @@ def info(map_file: MapFile, as_json: AsJson = False) -> None:
     model = load(map_file)
     content = summary(model, map_file.stat().st_size, compact=container.read(map_file).header["compact"])
     if as_json:
-        out.print_json(json.dumps(content, allow_nan=False))
+        _print_json(content)
     else:
         print_summary(content, out)
 
@@ -374,14 +378,16 @@ def plot(
 
     Example: `wgpr plot lake.map -o lake.png`
     """
+    from wgpr.commands.answering import all_rows, load_to_answer
+    from wgpr.commands.columns import columns_of_map
     from wgpr.commands.drawing import draw
-    from wgpr.commands.jobs import all_rows, columns_of_map, load_to_answer
 
     model, samples = load_to_answer(map_file), None
     if data:
-        table = Table(expand(data))
+        table = opened_table(data)
         samples = all_rows(table, columns_of_map(model, table, [], None))
-    draw(model, output, data=samples, region=_numbers(region), spacing=_numbers(spacing))
+    with wrong_use():
+        draw(model, output, data=samples, region=numbers(region), spacing=numbers(spacing))
     say(f"drawn: {output}")
 
 
@@ -417,6 +423,7 @@ def compact(
     """
     from wgpr.maps import load
 
+    require_other_file(output, map_file)
     model = load(map_file)
     (model.flush() if flush else model).save(output, compact=True)
     _say_saved(output)
@@ -432,6 +439,7 @@ def diff(
     from wgpr import maps
     from wgpr.storage.container import write
 
+    require_other_file(output, old, new)
     write(output, maps.diff(maps.load(old), maps.load(new)))
     _say_saved(output)
 
@@ -446,52 +454,30 @@ def apply(
     """Bring a map up to date with what changed."""
     from wgpr import maps
 
-    maps.apply(maps.load(old), difference.read_bytes()).save(output, compact=compact)
+    require_other_file(output, difference)
+    try:
+        now = maps.apply(maps.load(old), difference.read_bytes())
+    except MapError as error:
+        raise MapError(f"{difference}: {error}") from error
+    now.save(output, compact=compact)
     _say_saved(output)
 
 
-# What the options say
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str) -> list[float] | None:
-    try:
-        return [float(part) for part in text.split(",")] if text else None
-    except ValueError as error:
-        raise SettingsError(f"{text!r} must be numbers with commas between them") from error
-
-
-def _places(pairs: list[str]) -> dict[str, float]:
-    places = parsed_settings(pairs)
-    for name, value in places.items():
-        if not isinstance(value, int | float):
-            raise SettingsError(f"--at {name} must be a number, got {value!r}")
-    return places
-
-
-def _half_width(level: float) -> float:
-    from scipy.stats import norm
-
-    if not 0.0 < level < 1.0:
-        raise SettingsError(f"--level must be between 0 and 1, got {level}; 0.95 is customary")
-    return float(norm.ppf(0.5 + level / 2.0))
-
-
-def _table(data: list[str], configured: Any, separator: str, decimal: str, header: bool | None, missing: str) -> Table:
-    given = {
-        "separator": {"tab": "\t", "\\t": "\t"}.get(separator, separator) or None,
-        "decimal": decimal or None,
-        "header": header,
-        "missing": missing or None,
+def _print_json(content: dict[str, Any]) -> None:
+    """JSON has no infinity: what is not finite is null."""
+    finite = {
+        key: None if isinstance(value, float) and not isfinite(value) else value for key, value in content.items()
     }
+    out.print_json(json.dumps(finite, allow_nan=False))
+
+
+@contextmanager
+def wrong_use() -> Iterator[None]:
+    """What a function says about its arguments is, here, about options."""
     try:
-        format_ = TableFormat(**{**configured, **{name: value for name, value in given.items() if value is not None}})
-    except (TypeError, TableError) as error:
+        yield
+    except ValueError as error:
         raise SettingsError(str(error)) from error
-    return Table(expand(data), format_)
 
 
 def _say_saved(path: Path) -> None:
@@ -500,6 +486,9 @@ def _say_saved(path: Path) -> None:
 
 def main() -> NoReturn:
     """The console script: exit codes are 0, 1 for a failure, 2 for wrong use."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     verbose = "--verbose" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--verbose"]
     try:

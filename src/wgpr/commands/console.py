@@ -22,8 +22,8 @@ FAILURE = 1
 WRONG_USE = 2
 
 # Answers go to standard output, everything that is said about them to standard error.
-talk = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+talk = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False, width=None if sys.stdout is not None and sys.stdout.isatty() else 120)
 
 
 def say(words: str) -> None:
@@ -39,6 +39,8 @@ def complain(error: BaseException, *, verbose: bool) -> None:
 
 
 def _words_of(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"there is no {error.filename}; check the name and the folder"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

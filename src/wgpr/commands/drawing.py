@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from warnings import catch_warnings
 
 from matplotlib.figure import Figure
 
@@ -35,7 +36,7 @@ def draw(
         raise SettingsError(f"{path} cannot be drawn; the name must end with one of .{', .'.join(PICTURES)}")
     X, y = (None, None) if data is None else (data[:, :-1], data[:, -1])
     figure = summary_figure(model, X, y, region=region, spacing=spacing)
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, catch_warnings(action="ignore"):  # a font without some letter, say
         if kind == "html":
             temporary.write_text(_page_of(model, figure), encoding="utf-8")
         else:

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from wgpr.base import OnlineRegressor
-from wgpr.linalg import Array
+from wgpr.base import LARGEST, OnlineRegressor
+from wgpr.commands.answering import ANSWER, answer_columns, named
 from wgpr.metrics import RunningScores
-
-ANSWER = ("mean", "std", "lower", "upper", "model")
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
@@ -48,14 +46,22 @@ class Reader:
         self._order: list[str] | None = None  # of a CSV's columns, if it has a header
 
     def read(self, text: str) -> Line | None:
-        """What a line says; None if that is nothing: a header, a comment, a blank line."""
+        """What a line says; None if that is nothing: a header, a comment, a blank line.
+
+        A line that cannot be read teaches no names either.
+        """
         text = text.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):
             return None
-        return self._from_json(text) if text.startswith("{") else self._from_csv(text)
+        before = self.inputs, self.target, self._order
+        try:
+            return self._from_json(text) if text.startswith("{") else self._from_csv(text)
+        except LineError:
+            self.inputs, self.target, self._order = before
+            raise
 
     def _from_csv(self, text: str) -> Line | None:
-        cells = [cell.strip() for cell in next(csv.reader([text], delimiter=_separator(text)))]
+        cells = _cells(text)
         if self._order is None and not any(map(_is_number, cells)):
             self._take_header(cells)
             return None
@@ -70,6 +76,8 @@ class Reader:
         if self.inputs is None:
             self._name_columns(names)
         missing = set(self.inputs or ()) - set(names)
+        if len(set(names)) < len(names):
+            raise LineError("is a header that has a name twice")
         if missing:
             raise LineError(f"is a header without {', '.join(sorted(missing))}")
         self._order = names
@@ -111,6 +119,15 @@ class Reader:
         return Line(x, None if y in (None, "") else _number(self.target or "y", y), is_json, content.get("id"))
 
 
+def _cells(text: str) -> list[str]:
+    if len(text) > _LONGEST_LINE:
+        raise LineError(f"is longer than {_LONGEST_LINE:,} characters")
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=_separator(text), strict=True))]
+    except csv.Error as error:
+        raise LineError(f"cannot be read ({error})") from error
+
+
 def _separator(text: str) -> str:
     return next((mark for mark in "\t;" if mark in text), ",")
 
@@ -127,10 +144,11 @@ def _number(name: str, value: Any) -> float:
     if value is None or value == "":
         raise LineError(f"has no {name}")
     if isinstance(value, bool) or not isinstance(value, int | float | str) or not _is_number(str(value)):
-        raise LineError(f"has {value!r} as {name}, which is no number")
-    if not isfinite(float(value)):
-        raise LineError(f"has {value!r} as {name}, which is not finite")
-    return float(value)
+        raise LineError(f"has {str(value)[:40]!r} as {name}, which is no number")
+    number = float(str(value))
+    if not isfinite(number) or abs(number) > LARGEST:
+        raise LineError(f"has {str(value)[:20]} as {name}, which is too large")
+    return number
 
 
 class Answer(NamedTuple):
@@ -150,7 +168,7 @@ class Answer(NamedTuple):
 class Conversation:
     """An estimator that learns and answers.
 
-    scores : of what was predicted for each row before it was learned.
+    scores : of what was predicted for each row before it was learned; n_answers : questions so far.
 
     Parameters
     ----------
@@ -160,7 +178,16 @@ class Conversation:
     def __init__(self, model: OnlineRegressor, reader: Reader, half_width: float) -> None:
         self.model, self.reader, self._half_width = model, reader, half_width
         self.scores = RunningScores()
-        self.n_rows = self.n_answers = 0
+        self.n_answers = 0
+        self._n_before = self._n_seen()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that came in this conversation, learned or waiting."""
+        return self._n_seen() - self._n_before
+
+    def _n_seen(self) -> int:
+        return self.model.n_samples_seen_ if self._knows_something() else 0
 
     def hear(self, lines: Sequence[Line]) -> Iterator[Answer]:
         """Learn and answer lines that arrived together; the result is as if they had come one by one."""
@@ -189,38 +216,34 @@ class Conversation:
         return hasattr(self.model, "_state")
 
     def _learn(self, rows: Sequence[Line]) -> None:
-        X, y = self._inputs(rows), pd.Series([row.y for row in rows], name=self.reader.target, dtype=float)
-        if self._knows_something():
-            mean, std = self.model.predict(X, return_std=True)
-            self.scores.add(y, mean, std)
-        self.model.partial_fit(X, y)
-        self.n_rows += len(rows)
+        X, y = (
+            np.array([row.x for row in rows]),
+            pd.Series([row.y for row in rows], name=self.reader.target, dtype=float),
+        )
+        if not self._knows_something():
+            self.model.partial_fit(pd.DataFrame(X, columns=self.reader.inputs), y)
+            return
+        self.scores.add(y, *self.model.predict(named(self.model, X), return_std=True))
+        self.model.partial_fit(named(self.model, X), y)
 
     def _answer(self, questions: Sequence[Line]) -> Iterator[Answer]:
         self.n_answers += len(questions)
         if not self._knows_something():
             yield from (Answer(question, None) for question in questions)
             return
-        X = self._inputs(questions)
-        mean, std = self.model.predict(X, return_std=True)
-        reach = self._half_width * std
-        columns = [column.tolist() for column in (mean, std, mean - reach, mean + reach, self.model.model_index(X))]
-        yield from map(Answer, questions, zip(*columns, strict=True))
-
-    def _inputs(self, lines: Sequence[Line]) -> pd.DataFrame | Array:
-        X = np.array([line.x for line in lines])
-        if self._knows_something() and not hasattr(self.model, "feature_names_in_"):
-            return X
-        return pd.DataFrame(X, columns=self.reader.inputs)
+        columns = answer_columns(self.model, np.array([question.x for question in questions]), self._half_width)
+        yield from map(Answer, questions, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def arriving(descriptor: int) -> Iterator[list[str]]:
-    """The lines of a pipe in pieces, each as soon as it is there; the last need not end with a line break."""
+    """The lines of a pipe in pieces, each as soon as it is there; the last need not end with a line break.
+
+    Of a line that is too long only the beginning is kept.
+    """
     rest = b""
     while piece := os.read(descriptor, _CHUNK_BYTES):
         *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
-            raise LineError(f"is longer than {_LONGEST_LINE:,} bytes")
+        rest = rest[: _LONGEST_LINE + 1]
         if lines:
             yield _decoded(lines)
     if rest:

@@ -16,8 +16,8 @@ from wgpr.estimators import (
     WGPRegressor,
 )
 from wgpr.kernels import Hyperparameters
-from wgpr.storage.container import MapError
 from wgpr.storage.values import from_json
+from wgpr.tables import TableError, TableFormat
 
 METHODS: dict[str, type[EnsembleRegressor]] = {
     "wgpr": WGPRegressor,
@@ -28,6 +28,10 @@ METHODS: dict[str, type[EnsembleRegressor]] = {
 }
 
 DEFAULT_CONFIG = Path("wgpr.toml")
+
+_EXAMPLES = {"hyperparameters": "write {amplitude = 1.0, lengthscales = [2.0, 3.0], noise = 0.1}"}
+_TABLE_SETTINGS = "separator, decimal, header (true or false) and missing ('error' or 'skip')"
+_RULE_EXAMPLE = 'write for example {object = "BestFew", n_models = 2}'
 
 
 class SettingsError(ValueError):
@@ -70,7 +74,15 @@ def _configuration(content: dict[str, Any], path: Path) -> Configuration:
             raise SettingsError(f"{path} has {name!r}, which means nothing; it may have {', '.join(kinds)}")
         if not isinstance(value, kinds[name]):
             raise SettingsError(f"{path}: {name} must be a {kinds[name].__name__}, got {value!r}")
+    _check_table(content.get("table", {}), path)
     return Configuration(**(content | {"x": tuple(map(str, content.get("x", ())))}))
+
+
+def _check_table(table: dict[str, Any], path: Path) -> None:
+    try:
+        TableFormat(**table)
+    except (TypeError, TableError) as error:
+        raise SettingsError(f"{path}: [table] makes no sense ({error}); it may have {_TABLE_SETTINGS}") from error
 
 
 def make_estimator(method: str, settings: Mapping[str, Any]) -> EnsembleRegressor:
@@ -81,10 +93,10 @@ def make_estimator(method: str, settings: Mapping[str, Any]) -> EnsembleRegresso
     for name in settings:
         if name not in known:
             raise SettingsError(f"{method} has no setting {name!r}; it has {', '.join(known)}")
+    estimator = METHODS[method](**{name: _value(name, value) for name, value in settings.items()})
     try:
-        estimator = METHODS[method](**{name: _value(name, value) for name, value in settings.items()})
         estimator._check_settings()
-    except (ValueError, TypeError, MapError) as error:
+    except (ValueError, TypeError) as error:
         raise SettingsError(str(error)) from error
     return estimator
 
@@ -119,6 +131,7 @@ def _value(name: str, value: Any) -> Any:
     """Tables of a configuration file stand for objects: hyperparameters, or a rule with settings of its own."""
     if not isinstance(value, dict):
         return value
-    if name == "hyperparameters":
-        return Hyperparameters(**value)
-    return from_json(value)
+    try:
+        return Hyperparameters(**value) if name == "hyperparameters" else from_json(value)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{name} cannot be {value!r}; {_EXAMPLES.get(name, _RULE_EXAMPLE)}") from error

@@ -12,6 +12,7 @@ from wgpr.base import EnsembleRegressor
 from wgpr.ensemble import StepRecord
 from wgpr.grids import input_names, target_name
 from wgpr.linalg import Array
+from wgpr.metrics import Scores
 
 _MODELS_SHOWN = 20
 _STEPS_SHOWN = 5
@@ -138,4 +139,21 @@ def _steps_table(steps: list[dict[str, Any]]) -> Table:
         numbers = ", ".join(map(str, step["models"]))
         cells = (str(step["step"]), str(step["samples"]), step["decision"], numbers, distance, f"{step['seconds']:.2f}")
         table.add_row(*cells)
+    return table
+
+
+def scores_table(scores: Scores, n_rows: int) -> Table:
+    """Scores, each with what it means."""
+    table = Table(title=f"{n_rows:,} rows")
+    table.add_column("score")
+    table.add_column("", justify="right")
+    table.add_column("what it is")
+    table.add_row("RMSE", f"{scores.rmse:.5g}", "root of the mean squared error, in the unit of the target")
+    table.add_row("MAE", f"{scores.mae:.5g}", "mean absolute error")
+    table.add_row(
+        "SMSE", f"{scores.smse:.5g}", "mean squared error over the target's variance; 1 is as good as its mean"
+    )
+    table.add_row("NLPD", f"{scores.nlpd:.5g}", "mean negative log density; sure and wrong costs most")
+    table.add_row("CRPS", f"{scores.crps:.5g}", "like MAE, but for the whole predicted distribution")
+    table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is honest")
     return table

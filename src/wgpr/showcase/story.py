@@ -77,11 +77,11 @@ def verdict(survey: Survey, results: Sequence[Result]) -> list[str]:
 
 
 def _on_accuracy(ours: Result, interpolation: Result, unit: str) -> str:
-    ratio = ours.scores.rmse / interpolation.scores.rmse
+    error, rival = ours.scores.rmse, interpolation.scores.rmse
     errors = f"an error (RMSE) of {_measured(ours, unit)} against {_measured(interpolation, unit)}"
-    if ratio < 0.98:
+    if error < 0.98 * rival:
         return f"WGPR is more accurate than linear interpolation: {errors}."
-    if ratio <= 1.02:
+    if error <= 1.02 * rival:
         return f"WGPR is as accurate as linear interpolation: {errors}."
     return (
         f"Linear interpolation is more accurate than WGPR: {errors}. It keeps every sample, and is hard to beat where "

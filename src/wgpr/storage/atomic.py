@@ -14,7 +14,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Whoever reads `path`, at whatever moment, finds the old file or the new one. If writing fails the old one stays.
     """
-    target = require_folder(path)
+    target = require_place(path)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
     try:
         yield temporary
@@ -28,13 +28,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def require_folder(path: str | os.PathLike[str]) -> Path:
-    """The path without links; its folder is there. Ask before long work, not after it."""
+def require_place(path: str | os.PathLike[str]) -> Path:
+    """The path without links, where a file may be written. Ask before long work, not after it."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{target} is no ordinary file, and would be replaced by one; name another")
     return target
 
 
