@@ -274,7 +274,8 @@ def test_a_branch_is_no_earlier_state():
     for later in (other, longer):
         with pytest.raises(MapError, match="no earlier state"):
             wgpr.diff(one, later)
-    wgpr.apply(base, wgpr.diff(base, longer))
+    after = wgpr.apply(base, wgpr.diff(base, longer))
+    assert after.history_ == ()
 
 
 def test_a_damaged_difference_is_refused():

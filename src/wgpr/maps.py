@@ -48,8 +48,8 @@ def diff(old: EnsembleRegressor, new: EnsembleRegressor) -> bytes:
 def apply(old: Any, difference: bytes) -> Any:
     """The estimator that `old` becomes by what `diff` found; `old` stays as it was.
 
-    It predicts as the new one does, up to float32, and can go on learning; it has the settings of `old`, and no waiting
-    rows.
+    It predicts as the new one does, up to float32, and can go on learning. It has the settings of `old`, no waiting
+    rows and no history.
     """
     contents = container.from_bytes(_decompressed(difference), "the difference")
     try:

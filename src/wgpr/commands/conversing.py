@@ -30,10 +30,14 @@ def converse(
     """
     require_place(output)
     n_reported, n_saved, last_saved = 0, 0, time.monotonic()
+    is_begun = hasattr(conversation.model, "_state")
     with interruptible():
         try:
             for lines in _lines_read(conversation.reader, descriptor, strict):
                 _answer_aloud(conversation.hear(lines))
+                if not is_begun and conversation.n_rows:
+                    is_begun = True
+                    say(f"learning {conversation.reader.target} from {', '.join(conversation.reader.inputs or ())}")
                 if conversation.n_rows >= n_reported + report_every:
                     n_reported = conversation.n_rows
                     _report(conversation)

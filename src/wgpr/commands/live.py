@@ -216,10 +216,8 @@ class Conversation:
         return hasattr(self.model, "_state")
 
     def _learn(self, rows: Sequence[Line]) -> None:
-        X, y = (
-            np.array([row.x for row in rows]),
-            pd.Series([row.y for row in rows], name=self.reader.target, dtype=float),
-        )
+        X = np.array([row.x for row in rows])
+        y = pd.Series([row.y for row in rows], name=self.reader.target, dtype=float)
         if not self._knows_something():
             self.model.partial_fit(pd.DataFrame(X, columns=self.reader.inputs), y)
             return

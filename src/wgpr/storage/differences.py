@@ -21,12 +21,10 @@ def difference(old: Regressor, new: Regressor) -> Contents:
             "old is no earlier state of new: they come from different streams, or old was flushed; send the whole map"
         )
     known = _model_marks(before)
-    changed = [
-        number for number, mark in enumerate(_model_marks(after)) if number >= len(known) or mark != known[number]
-    ]
+    changed = [number for number, mark in enumerate(_model_marks(after)) if known[number : number + 1] != [mark]]
     header = {
         "base": _fingerprint(before),
-        "n_steps": int(after.n_steps),
+        "n_steps": after.n_steps,
         "n_seen": after.n_learned,
         "bounds": to_json(after.bounds, "bounds"),
     }
@@ -36,7 +34,7 @@ def difference(old: Regressor, new: Regressor) -> Contents:
 
 
 def with_difference(old: Regressor, contents: Contents) -> State:
-    """The state that `old` has after what changed; its history and the rows that waited are those of `old` no more."""
+    """The state of `old` after what changed. It remembers no steps, and no rows wait: the other side has those."""
     header, arrays = contents.header, contents.arrays
     state, n_features = old._state, old.n_features_in_
     with damage_as_map_error():
@@ -53,6 +51,7 @@ def with_difference(old: Regressor, contents: Contents) -> State:
             ensemble=ensemble,
             waiting_X=np.empty((0, n_features)),
             waiting_y=np.empty(0),
+            records=(),
             bounds=bounds_of(header, n_features),
             n_steps=count(header, "n_steps"),
             n_seen=count(header, "n_seen"),

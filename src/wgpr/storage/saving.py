@@ -19,8 +19,6 @@ from wgpr.storage.models import pack_models, unpack_models
 from wgpr.storage.values import from_json, to_json
 from wgpr.units import Units
 
-_COUNTS = ("seed", "n_steps")
-
 
 class Regressor(Protocol):
     """What is saved of an estimator."""
@@ -48,7 +46,8 @@ def contents_of(regressor: Regressor, *, compact: bool) -> Contents:
         "feature_names": _feature_names(regressor),
         "target_name": regressor.target_name_,
         "compact": compact,
-        **{name: int(getattr(state, name)) for name in _COUNTS},
+        "seed": state.seed,
+        "n_steps": state.n_steps,
         "n_seen": state.n_learned if compact else state.n_seen,
         "bounds": to_json(state.bounds, "bounds"),
         "units": to_json(state.units, "units"),
