@@ -38,3 +38,4 @@ if __name__ == "__main__":
     survey(np.arange(0.1, 1.5, 0.25), np.arange(0.0, 2.0, 0.01), to_north=False, seed=3).to_csv(
         "wednesday.csv", index=False
     )
+    pd.DataFrame([[0.5, 0.7], [1.5, 0.7]], columns=COLUMNS[:2]).to_csv("places.csv", index=False)

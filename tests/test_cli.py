@@ -1,5 +1,6 @@
 """The command line: what each command does, what it says when it cannot, and how it ends."""
 
+import io
 import json
 import signal
 import subprocess
@@ -425,6 +426,40 @@ def test_inputs_that_are_called_like_answers(wgpr):
     assert wgpr("predict", "a.map", "odd.csv")[1].startswith("mean_,north,mean,std")
 
 
+def test_places_outside_the_data_are_told(wgpr, fitted_map):
+    Path("far.csv").write_text("east,north\n1,1\n1e6,1\n")
+    assert "50% of the places are outside" in wgpr("predict", fitted_map, "far.csv", "-o", "answers.csv")[2]
+    said = wgpr("grid", fitted_map, "--region", "2,22,1,2", "--spacing", "1", "-o", "a.nc")[2]
+    assert "57% of the places are outside" in said  # 12 of 21 columns
+    assert "outside" not in wgpr("grid", fitted_map, "--region", "2,4,1,2", "--spacing", "1", "-o", "a.nc")[2]
+
+
+def test_a_threshold_that_has_no_effect_is_refused(wgpr):
+    write_survey("survey.csv", 40)
+    Path("wgpr.toml").write_text('[settings]\nsplitting = "evidence"')
+    code, _, said = wgpr("fit", "survey.csv", "-s", "threshold=3", "-o", "a.map")
+    assert (code, "no effect" in said, "settings from wgpr.toml" in said) == (2, True, True)
+    assert wgpr("fit", "survey.csv", "-s", "threshold=3", "-s", "splitting=wasserstein", *SMALL, "-o", "a.map")[0] == 0
+
+
+def test_compact_says_what_it_leaves_out(wgpr, fitted_map):
+    assert "10 rows that wait" in wgpr("compact", fitted_map, "-o", "small.map")[2]
+    assert load("small.map").n_samples_seen_ == 100
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_info_fits_the_terminal(fitted_map, width):
+    from rich.console import Console
+
+    from wgpr.commands.summary import print_summary, summary
+
+    console = Console(width=width, file=io.StringIO())
+    print_summary(summary(load(fitted_map), 1000), console)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert ("north" in text.partition("Models")[2]) == (width > 80)
+
+
 def test_an_update_does_not_undo_that_of_another(wgpr, fitted_map, monkeypatch):
     from wgpr.commands import learning
 
@@ -634,3 +669,13 @@ def test_a_killed_update_leaves_a_whole_map(fitted_map):
         after = fitted_map.read_bytes()
         assert after == before or load(fitted_map).n_samples_seen_ > 110
         before = after
+
+
+def test_columns_of_a_stream_by_number():
+    rows = survey(30).assign(line=7.0)[["line", "east", "north", "depth"]]
+    numbered = ["--x", "2,3", "--y", "4"]
+    done = script("stream", "a.map", *SMALL, *numbered, input=rows.to_csv(index=False, header=False) + "0,3.0,1.0\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    model = load("a.map")
+    np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())

@@ -336,7 +336,7 @@ def test_a_rule_without_either_shows_how_many_models_there_were(ax):
 
 def test_an_empty_history_says_so(ax):
     plot_history(waiting(), ax=ax)
-    assert [text.get_text() for text in ax.texts] == ["no step yet"]
+    assert [text.get_text() for text in ax.texts] == ["no history"]
 
 
 # Numbers

@@ -372,7 +372,7 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     """
     ax, records = _axes(ax), model.history_
     if not records:
-        _say(ax, "no step yet")
+        _say(ax, "no history")
     elif any(record.distance is not None for record in records):
         _draw_distances(ax, records, _threshold(model))
     elif any(len(record.candidates) and record.evidence_new is not None for record in records):

@@ -1,20 +1,26 @@
 """Answers of a saved map: predictions for tables, and how good they are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from wgpr.base import EnsembleRegressor
-from wgpr.commands.console import ReadingProgress, counted
-from wgpr.grids import input_names
+from wgpr.commands.console import ReadingProgress, counted, say
+from wgpr.grids import input_names, varying_columns
 from wgpr.linalg import Array
 from wgpr.maps import load
 from wgpr.metrics import RunningScores, Scores
 from wgpr.tables import Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+ALL_INPUTS = slice(None)
 
 ANSWER = ("mean", "std", "lower", "upper", "model")
 
@@ -39,10 +45,33 @@ def answers(
     ----------
     half_width : of the interval from lower to upper, in standard deviations.
     """
+    n_outside = 0
     with ReadingProgress("predicting", table.total_bytes) as progress:
         for chunk in table.chunks(columns):
+            n_outside += int(is_outside(model, chunk.values).any(axis=1).sum())
             yield [*chunk.values.T, *answer_columns(model, chunk.values, half_width, latent=latent)]
             progress.show(table.bytes_read, counted(table.n_rows, "row"))
+    say_what_is_outside(n_outside, table.n_rows)
+
+
+def is_outside(model: EnsembleRegressor, X: Array, columns: Sequence[int] | slice = ALL_INPUTS) -> NDArray[np.bool_]:
+    """Which numbers of `X` (n, k), of these inputs, are beyond all that the model has seen."""
+    low, high = model.bounds_[:, columns]
+    return (low > X) | (high < X)
+
+
+def say_what_is_outside(n_outside: int, n_places: int) -> None:
+    """There the answer is that of the nearest model, which may know nothing."""
+    if n_outside:
+        say(f"{n_outside / n_places:.0%} of the places are outside the range of the data, where little is known")
+
+
+def say_how_much_is_outside(model: EnsembleRegressor, grid: "xr.Dataset", at: Mapping[int, float] | None) -> None:
+    """The same of a grid."""
+    mean, columns = grid["mean"], varying_columns(model, at)
+    axes = [mean[name].values[:, None] for name in reversed(mean.dims)]
+    n_inside = [int((~is_outside(model, X, [column])).sum()) for X, column in zip(axes, columns, strict=True)]
+    say_what_is_outside(mean.size - prod(n_inside), mean.size)
 
 
 def answer_columns(

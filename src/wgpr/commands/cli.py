@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from wgpr.base import EnsembleRegressor
 from wgpr.commands.console import FAILURE, WRONG_USE, complain, counted, in_bytes, out, say
 from wgpr.commands.options import (
     AsJson,
@@ -33,6 +34,7 @@ from wgpr.commands.options import (
 from wgpr.commands.parsing import half_width, names, numbers, opened_table, places, require_other_file
 from wgpr.commands.settings import (
     METHODS,
+    Configuration,
     SettingsError,
     make_estimator,
     parsed_settings,
@@ -44,7 +46,7 @@ from wgpr.tables import expand, write_table
 
 app = typer.Typer(
     name="wgpr",
-    epilog="Begin with `wgpr demo`. Then: `wgpr fit survey.csv --x lon,lat --y depth -o lake.map`",
+    epilog="Begin with `wgpr demo`. Then: `wgpr fit survey.csv --x east,north --y depth -o lake.map`",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -75,9 +77,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report and its pictures go.")
     ] = Path("wgpr-demo"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller survey: seconds in place of a minute or two.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller survey, in some 10 seconds.")] = False,
     data: Annotated[
         list[str], typer.Option(metavar="FILE", help="Your own survey in place of the simulated one.")
     ] = [],  # noqa: B006
@@ -90,7 +90,7 @@ def demo(
     WGPR, one streamed Gaussian process and linear interpolation learn the same survey. A table says how good each is at
     points that none has seen; a report in HTML shows the maps, their uncertainty and the history of the decisions.
 
-    Example: `wgpr demo --data survey.csv --x lon,lat --y depth`
+    Example: `wgpr demo --data survey.csv --x east,north --y depth`
     """
     from wgpr.commands.answering import all_rows
     from wgpr.commands.columns import columns_to_learn
@@ -100,8 +100,10 @@ def demo(
         raise SettingsError(f"{output} is a file, and the report needs a folder; name another with -o")
     survey = None
     if data:
-        table = opened_table(data)
-        columns = columns_to_learn(table, names(x), y or None)
+        configuration = _configuration(None)
+        table = opened_table(data, configuration.table)
+        columns = columns_to_learn(table, names(x) or configuration.x, y or configuration.y)
+        say(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
         rows = all_rows(table, columns)
         survey = rows[:, :-1], rows[:, -1], columns
     run_demo(output, quick=quick, data=survey, seed=seed, size_of=lambda model: len(model.to_bytes(compact=True)) / 1e3)
@@ -129,15 +131,13 @@ def fit(
 
     The rows are learned in their order, batch by batch, in bounded memory. Ctrl-C saves what is learned.
 
-    Example: `wgpr fit survey.csv --x lon,lat --y depth -s threshold=3 -o lake.map`
+    Example: `wgpr fit survey.csv --x east,north --y depth -s splitting=evidence -o lake.map`
     """
     from wgpr.commands.columns import columns_to_learn
     from wgpr.commands.learning import learn_table
 
-    configuration = read_configuration(config)
-    model = make_estimator(
-        method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
-    )
+    configuration = _configuration(config)
+    model = _new_model(configuration, method, setting)
     table = opened_table(
         data, configuration.table, separator=separator, decimal=decimal, header=header, missing=missing
     )
@@ -241,12 +241,25 @@ def _model_and_reader(
         if len(inputs) != model.n_features_in_:
             raise SettingsError(f"--x must name {model.n_features_in_} columns, the inputs of {map_file}; got {x}")
         return model, Reader(inputs, y or target_name(model))
-    configuration = read_configuration(config)
-    model = make_estimator(
-        method or configuration.method or "wgpr", {**configuration.settings, **parsed_settings(setting)}
-    )
+    configuration = _configuration(config)
+    model = _new_model(configuration, method, setting)
     say(f"there is no {map_file} yet; a new map is begun")
     return model, Reader(names(x) or configuration.x or None, y or configuration.y)
+
+
+def _configuration(path: Path | None) -> Configuration:
+    configuration = read_configuration(path)
+    if configuration.path:
+        say(f"settings from {configuration.path}")
+    return configuration
+
+
+def _new_model(configuration: Configuration, method: str, setting: list[str]) -> EnsembleRegressor:
+    given = parsed_settings(setting)
+    settings = {**configuration.settings, **given}
+    if "threshold" in given and settings.get("splitting", "wasserstein") != "wasserstein":
+        raise SettingsError(f"threshold={given['threshold']} has no effect with splitting={settings['splitting']}")
+    return make_estimator(method or configuration.method or "wgpr", settings)
 
 
 # Answering
@@ -300,7 +313,7 @@ def grid(
 
     Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
     """
-    from wgpr.commands.answering import load_to_answer
+    from wgpr.commands.answering import load_to_answer, say_how_much_is_outside
     from wgpr.grids import input_names
     from wgpr.storage.atomic import replacing, require_place
 
@@ -308,11 +321,13 @@ def grid(
         raise SettingsError(f"{output} cannot be written; the name must end with .nc")
     require_place(output)
     model = load_to_answer(map_file)
+    fixed = places(at, input_names(model))
     with wrong_use():
-        dataset = model.predict_grid(numbers(region), numbers(spacing), at=places(at, input_names(model)))
+        dataset = model.predict_grid(numbers(region), numbers(spacing), at=fixed)
     with replacing(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     say(f"{' x '.join(map(str, dataset['mean'].shape))} nodes: {output} ({in_bytes(output.stat().st_size)})")
+    say_how_much_is_outside(model, dataset, fixed)
 
 
 @app.command()
@@ -402,7 +417,8 @@ def settings(
         raise SettingsError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     for name in [method] if method else METHODS:
         text = getdoc(METHODS[name]) or ""
-        out.print(f"{name}: {text.splitlines()[0]}" if not method else text.partition("\nAttributes")[0], markup=False)
+        text = text.replace("Parameters\n----------", "Settings").partition("\nAttributes")[0]
+        out.print(f"{name}: {text.splitlines()[0]}" if not method else text, markup=False)
         out.print("  " + ", ".join(f"{key}={value!r}" for key, value in settings_of(name).items()), markup=False)
 
 
@@ -419,7 +435,7 @@ def compact(
 ) -> None:
     """Make a small copy of a map for a slow link: float32, only what prediction needs.
 
-    Rows that wait for a batch to fill are not in it; they come with the next difference. See `wgpr diff`.
+    Rows that wait for a batch to fill are not in it; once they are learned, they come with a difference (`wgpr diff`).
     """
     from wgpr.maps import load
 
@@ -427,6 +443,8 @@ def compact(
     model = load(map_file)
     (model.flush() if flush else model).save(output, compact=True)
     _say_saved(output)
+    if model.n_pending_:
+        say(f"{counted(model.n_pending_, 'row')} that wait to be learned are not in it; --flush learns them first")
 
 
 @app.command()

@@ -59,6 +59,7 @@ def save(model: EnsembleRegressor, path: Path, stamp: Stamp = None) -> None:
     ----------
     stamp : of the file when it was read; if it is another one by now, somebody else has learned something too.
     """
+    was_there = path.exists()
     try:
         if stamp is not None and _stamp(path) != stamp:
             raise FileExistsError("it was changed by somebody else meanwhile")
@@ -68,7 +69,7 @@ def save(model: EnsembleRegressor, path: Path, stamp: Stamp = None) -> None:
         elsewhere = Path(tempfile.mkdtemp(prefix="wgpr-")) / path.name
         model.save(elsewhere)
         raise OSError(f"{path} cannot be written ({error}); the map is in {elsewhere} instead, move it") from error
-    say(f"saved: {path} ({in_bytes(path.stat().st_size)})")
+    say(f"saved: {path} ({in_bytes(path.stat().st_size)}){' in place of the old one' if was_there else ''}")
 
 
 def _stamp(path: Path) -> Stamp:
@@ -146,8 +147,8 @@ def _nothing_learned(skip: int, is_whole: bool) -> str:
 
 def _say_what_was_learned(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:
     left_out = f", left out {counted(table.n_skipped, 'row')} with missing values" if table.n_skipped else ""
-    waiting = f"; {counted(model.n_pending_, 'row')} wait for a batch to fill" if model.n_pending_ else ""
+    waiting = f"; {counted(model.n_pending_, 'row')} wait to be learned" if model.n_pending_ else ""
     say(
-        f"learned {counted(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){left_out}: "
+        f"read {counted(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){left_out}: "
         f"{counted(model.n_models_, 'model')}{waiting}"
     )

@@ -65,12 +65,19 @@ class Reader:
         if self._order is None and not any(map(_is_number, cells)):
             self._take_header(cells)
             return None
-        names = self._order or self._names_by_place(len(cells))
+        names = self._order or self._numbers(len(cells)) or self._names_by_place(len(cells))
         if len(cells) == len(names) - 1:
             cells.append("")  # a question may leave its last cell out
         if len(cells) != len(names):
-            raise LineError(f"has {len(cells)} cells in place of {len(names)}: {', '.join(names)}")
+            raise LineError(f"has {len(cells)} cells in place of {len(names)}: {', '.join(names)} (see --x and --y)")
         return self._line(dict(zip(names, cells, strict=True)), is_json=False)
+
+    def _numbers(self, n_cells: int) -> list[str] | None:
+        """Columns by number, if that is how the user calls them."""
+        known = [*(self.inputs or ()), self.target or ""]
+        if not all(name.isdecimal() for name in known):
+            return None
+        return [str(number) for number in range(1, max(n_cells, *map(int, known)) + 1)]
 
     def _take_header(self, names: list[str]) -> None:
         if self.inputs is None:

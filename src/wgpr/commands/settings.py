@@ -43,7 +43,7 @@ class Configuration:
     """What a configuration file may say; the command line wins over it.
 
     method : one of `METHODS`; x : names of inputs; y : of the target; table : how tables are written.
-    settings : of the estimator.
+    settings : of the estimator; path : of the file, None if there is none.
     """
 
     method: str | None = None
@@ -51,6 +51,7 @@ class Configuration:
     y: str | None = None
     table: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
 
 
 def read_configuration(path: Path | None) -> Configuration:
@@ -75,7 +76,7 @@ def _configuration(content: dict[str, Any], path: Path) -> Configuration:
         if not isinstance(value, kinds[name]):
             raise SettingsError(f"{path}: {name} must be a {kinds[name].__name__}, got {value!r}")
     _check_table(content.get("table", {}), path)
-    return Configuration(**(content | {"x": tuple(map(str, content.get("x", ())))}))
+    return Configuration(**(content | {"x": tuple(map(str, content.get("x", ()))), "path": path}))
 
 
 def _check_table(table: dict[str, Any], path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is in a map, for people and for programs."""
 
 from collections.abc import Mapping
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from wgpr.metrics import Scores
 
 _MODELS_SHOWN = 20
 _STEPS_SHOWN = 5
+
+# Characters in a table of models.
+_WIDTH_OF_A_MODEL, _WIDTH_OF_AN_INPUT = 40, 30
 
 
 def summary(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
         facts.add_row(name, escape(words))
     console.print(facts)
     if content["models"]:
-        console.print(_models_table(content))
+        console.print(_models_table(content, console.width))
     if content["last_steps"]:
         console.print(_steps_table(content["last_steps"]))
 
@@ -106,8 +110,9 @@ def _facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _models_table(content: Mapping[str, Any]) -> Table:
+def _models_table(content: Mapping[str, Any], width: int) -> Table:
     models, inputs = content["models"], content["inputs"]
+    n_inputs = min(len(inputs), max(1, (width - _WIDTH_OF_A_MODEL) // _WIDTH_OF_AN_INPUT))
     n_more = max(0, len(models) - _MODELS_SHOWN)
     table = Table(
         title="Models, their extents and length-scales",
@@ -115,24 +120,30 @@ def _models_table(content: Mapping[str, Any]) -> Table:
     )
     for name in ("model", "samples", "noise", "amplitude"):
         table.add_column(name, justify="right")
-    for name in inputs[:3]:
+    for name in inputs[:n_inputs]:
         table.add_column(escape(name), no_wrap=True)
         table.add_column("scale", justify="right", no_wrap=True)
     for model in models[:_MODELS_SHOWN]:
-        table.add_row(*_model_cells(model, len(inputs[:3])))
+        table.add_row(*_model_cells(model, n_inputs))
     return table
 
 
 def _model_cells(model: Mapping[str, Any], n_inputs: int) -> list[str]:
     cells = [str(model["model"]), f"{model['samples']:,}", f"{model['noise']:.3g}", f"{model['amplitude']:.3g}"]
     for (low, high), lengthscale in zip(model["extent"][:n_inputs], model["lengthscales"], strict=False):
-        cells += [f"{low:.4g} to {high:.4g}", f"{lengthscale:.3g}"]
+        cells += [_range(low, high), f"{lengthscale:.3g}"]
     return cells
+
+
+def _range(low: float, high: float) -> str:
+    """With as many decimals as tell the two apart."""
+    decimals = max(0, 2 - floor(log10(high - low))) if high > low else 3
+    return f"{low:,.{decimals}f} to {high:,.{decimals}f}" if decimals < 10 else f"{low:.6g} to {high:.6g}"
 
 
 def _steps_table(steps: list[dict[str, Any]]) -> Table:
     table = Table(title="Last steps")
-    for name in ("step", "samples", "decision", "models", "distance", "seconds"):
+    for name in ("step", "samples", "decision", "by model", "distance", "seconds"):
         table.add_column(name, justify="left" if name == "decision" else "right")
     for step in steps:
         distance = "-" if step["distance"] is None else f"{step['distance']:.3g}"
@@ -146,14 +157,14 @@ def scores_table(scores: Scores, n_rows: int) -> Table:
     """Scores, each with what it means."""
     table = Table(title=f"{n_rows:,} rows")
     table.add_column("score")
-    table.add_column("", justify="right")
+    table.add_column("value", justify="right")
     table.add_column("what it is")
-    table.add_row("RMSE", f"{scores.rmse:.5g}", "root of the mean squared error, in the unit of the target")
-    table.add_row("MAE", f"{scores.mae:.5g}", "mean absolute error")
+    table.add_row("RMSE", f"{scores.rmse:#.5g}", "root of the mean squared error, in the unit of the target")
+    table.add_row("MAE", f"{scores.mae:#.5g}", "mean absolute error")
     table.add_row(
-        "SMSE", f"{scores.smse:.5g}", "mean squared error over the target's variance; 1 is as good as its mean"
+        "SMSE", f"{scores.smse:#.5g}", "mean squared error over the target's variance; 1 is as good as its mean"
     )
-    table.add_row("NLPD", f"{scores.nlpd:.5g}", "mean negative log density; sure and wrong costs most")
-    table.add_row("CRPS", f"{scores.crps:.5g}", "like MAE, but for the whole predicted distribution")
+    table.add_row("NLPD", f"{scores.nlpd:#.5g}", "mean negative log density; sure and wrong costs most")
+    table.add_row("CRPS", f"{scores.crps:#.5g}", "like MAE, but for the whole predicted distribution")
     table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is honest")
     return table

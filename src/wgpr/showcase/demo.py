@@ -58,7 +58,10 @@ def run_demo(
     print_table(console, results_table(survey, results))
     with console.status("drawing the report"):
         page, pictures = report.write_report(output, survey.name, story(survey, results), footer="Made by wgpr demo.")
-    console.print(Text(f"Report: {page}"), soft_wrap=True)
+    map_file, ours = page.with_name("wgpr.map"), results[0].model
+    assert isinstance(ours, OnlineRegressor)
+    ours.save(map_file)
+    console.print(Text(f"Report: {page}\nMap: {map_file} (try wgpr info, wgpr plot)"), soft_wrap=True)
     return DemoResult(survey, results, page, pictures)
 
 

@@ -1,6 +1,7 @@
 """What the demo has to say: its table, its verdict in words, and its pictures."""
 
 from collections.abc import Sequence
+from inspect import signature
 
 import numpy as np
 import xarray as xr
@@ -26,7 +27,7 @@ _LEGEND = (
 def story(survey: Survey, results: Sequence[Result]) -> list[Section]:
     """The report: what was done, what came out, and pictures of it."""
     return [
-        Section("What was done", paragraphs=[_source(survey), _ORDER]),
+        Section("What was done", paragraphs=[_source(survey), _ORDER, _settings(results[0])]),
         Section("What came out", results_table(survey, results), verdict(survey, results)),
         Section("Pictures", pictures=pictures(survey, results)),
     ]
@@ -61,6 +62,15 @@ def _source(survey: Survey) -> str:
         "other. A simulated aircraft flies it in parallel lines, one after the other, and measures the height of the "
         f"ground below, with a noise of a few metres: {len(survey.y):,} samples."
     )
+
+
+def _settings(ours: Result) -> str:
+    """How to get the same map from the command line."""
+    model = ours.model
+    assert isinstance(model, OnlineRegressor)
+    defaults = {name: parameter.default for name, parameter in signature(type(model)).parameters.items()}
+    chosen = {name: value for name, value in model.get_params().items() if value != defaults[name]}
+    return f"WGPR's settings: wgpr fit DATA {' '.join(f'-s {name}={value}' for name, value in chosen.items())} -o MAP"
 
 
 # The verdict
