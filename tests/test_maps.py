@@ -19,7 +19,6 @@ import wgpr
 from damage import FORGED, IN_TRANSIT
 from streams import (
     ALL,
-    ONLINE,
     assert_same_learning,
     assert_same_models,
     every_estimator,
@@ -65,8 +64,9 @@ def test_a_loaded_map_can_fit_anew(regressor, tmp_path):
     assert_same_learning(saved_and_loaded(fitted(regressor), tmp_path).fit(X, y), fitted(regressor))
 
 
-@settings(max_examples=10)
-@given(cuts=st.lists(st.integers(0, 110), min_size=9, max_size=9), regressor=st.sampled_from(ONLINE))
+@every_online_estimator
+@settings(max_examples=8)
+@given(cuts=st.lists(st.integers(0, 110), min_size=9, max_size=9))
 def test_ten_pieces_with_a_file_between_them_equal_one_run(tmp_path_factory, regressor, cuts):
     X, y = travelling()
     edges = [0, *sorted(cuts), len(y)]
