@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rich.progress import track
+from rich.progress import Progress, track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -69,18 +69,24 @@ def killed_programs(n_kills: int, folder: Path) -> None:
     settings = ["-s", "n_inducing=10", "-s", "optimizer_iterations=5", "-s", "batch_size=20"]
     fit = [SCRIPT, "fit", folder / "survey.csv", *settings, "-o", path]
     subprocess.run(fit, check=True, capture_output=True)
-    duration = _duration([SCRIPT, "update", path, folder / "survey.csv"])
+    commands = [[SCRIPT, "update", path, folder / "survey.csv"], fit]
     outcomes = {"old": 0, "new": 0}
-    for number in track(range(n_kills), description="kill -9"):
-        before = path.read_bytes()
-        command = fit if number % 2 else [SCRIPT, "update", path, folder / "survey.csv"]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as program:
-            # half of them around the end, where the file is written
-            time.sleep(rng.uniform(0.0, 1.1 * duration) if number % 4 < 2 else rng.normal(0.97, 0.03) * duration)
-            program.kill()
-        load(path)
-        outcomes["old" if path.read_bytes() == before else "new"] += 1
-    print(f"{n_kills} kills: a whole map each time; {outcomes}")
+    with Progress() as progress:
+        task = progress.add_task("kill -9", total=n_kills)
+        while sum(outcomes.values()) < n_kills:
+            command = commands[sum(outcomes.values()) % 2]
+            duration = _duration(command)
+            before = path.read_bytes()
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as program:
+                # half of them around the end, where the file is written
+                time.sleep(duration * (rng.uniform(0.0, 1.0) if rng.random() < 0.5 else rng.normal(0.97, 0.03)))
+                was_running = program.poll() is None
+                program.kill()
+            load(path)
+            if was_running:
+                outcomes["old" if path.read_bytes() == before else "new"] += 1
+                progress.advance(task)
+    print(f"{n_kills} kills of running programs: a whole map each time; {outcomes}")
 
 
 def _duration(command: list[object]) -> float:
