@@ -21,8 +21,8 @@ LAYERS = [
     "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.checking"
     " storage.saving storage.differences",
     "base estimators datasets metrics",
-    "maps territories plots survey csvtable tables",
-    "showcase.report showcase.race showcase.story showcase.demo",
+    "maps territories plots report survey csvtable tables",
+    "showcase.race showcase.story showcase.demo",
     "commands.settings commands.console commands.summary commands.drawing commands.answering commands.columns",
     "commands.options commands.parsing commands.learning commands.live commands.conversing",
     "commands.cli __init__",

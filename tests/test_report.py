@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
-from wgpr.showcase.report import Picture, Section, Table, write_report
+from wgpr.report import Picture, Section, Table, write_report
 
 WITHOUT_END = {"meta", "img", "br", "link"}
 NASTY = '<b> & "quoted"'

@@ -23,6 +23,7 @@ from wgpr.model import Learner, LocalModel
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
 from wgpr.state import State
 from wgpr.storage import container
+from wgpr.storage.atomic import write_whole
 from wgpr.storage.saving import contents_of
 from wgpr.units import Units
 
@@ -151,7 +152,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         compact : only what prediction needs, in float32, for a slow link: no history, no waiting rows. By default
             the file holds everything to the last bit, and learning goes on from it as if it had never stopped.
         """
-        container.write(path, self.to_bytes(compact=compact))
+        write_whole(path, self.to_bytes(compact=compact))
 
     def to_bytes(self, *, compact: bool = False) -> bytes:
         """What `save` writes, to be sent instead."""

@@ -340,6 +340,16 @@ class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
         return Nearest()
 
 
+# All of them, by the names that people call the methods.
+METHODS: Mapping[str, type[EnsembleRegressor]] = {
+    "wgpr": WGPRegressor,
+    "solar": SolarGPRegressor,
+    "lgpr": LocalGPRegressor,
+    "streaming": StreamingGPRegressor,
+    "sparse": SparseGPRegressor,
+}
+
+
 def _check_hyperparameters(given: object) -> None:
     if given is None:
         return

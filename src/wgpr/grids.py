@@ -125,6 +125,15 @@ def target_name(model: GridModel) -> str:
     return getattr(model, "target_name_", None) or "y"
 
 
+def named(model: GridModel, X: Array) -> Any:
+    """Inputs (n, d) as a frame under the names that the model has for them, if it was fitted with one."""
+    if not hasattr(model, "feature_names_in_"):
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=input_names(model))
+
+
 def varying_columns(model: GridModel, at: Fixed | None = None) -> Sequence[int]:
     """The inputs that are not in `at`, in the order of a region: that from west to east first."""
     return _slice(input_names(model), at).varying
@@ -242,7 +251,7 @@ def _predict_nodes(model: GridModel, section: _Slice, axes: Mapping[int, Array])
     owner = np.empty(prod(shape), dtype=np.int32)
     for piece in _pieces(prod(shape)):
         places = np.unravel_index(np.arange(piece.start, piece.stop), shape)
-        X = _named(model, section, _queries(section, axes, places))
+        X = named(model, _queries(section, axes, places))
         mean[piece], std[piece] = model.predict(X, return_std=True)
         _, std_latent[piece] = model.predict(X, return_std=True, latent=True)
         owner[piece] = model.model_index(X)
@@ -263,15 +272,6 @@ def _queries(section: _Slice, axes: Mapping[int, Array], places: Sequence[Indice
     for (column, nodes), place in zip(axes.items(), places, strict=True):
         X[:, column] = nodes[place]
     return X
-
-
-def _named(model: GridModel, section: _Slice, X: Array) -> Any:
-    """A frame, if the model was fitted with one."""
-    if not hasattr(model, "feature_names_in_"):
-        return X
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=list(section.names))
 
 
 def _as_dataset(

@@ -4,21 +4,12 @@ import os
 import zlib
 from typing import Any
 
-from wgpr import estimators
 from wgpr.base import EnsembleRegressor
+from wgpr.estimators import METHODS
 from wgpr.storage import container, differences, saving
 from wgpr.storage.container import MAX_BYTES, MapError
 
-ESTIMATORS: dict[str, type[EnsembleRegressor]] = {
-    kind.__name__: kind
-    for kind in (
-        estimators.WGPRegressor,
-        estimators.SolarGPRegressor,
-        estimators.LocalGPRegressor,
-        estimators.StreamingGPRegressor,
-        estimators.SparseGPRegressor,
-    )
-}
+ESTIMATORS: dict[str, type[EnsembleRegressor]] = {kind.__name__: kind for kind in METHODS.values()}
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:

@@ -24,6 +24,7 @@ from wgpr.base import EnsembleRegressor
 from wgpr.ensemble import StepRecord
 from wgpr.grids import input_names, predict_grid, target_name, varying_columns
 from wgpr.linalg import Array
+from wgpr.metrics import HALF_WIDTH_95
 from wgpr.territories import borders, cell_edges, colour_numbers, innermost
 
 # Okabe and Ito's colours, without black.
@@ -33,7 +34,6 @@ _UPDATE, _NEW = "0.25", "#D55E00"
 _MOST_STRETCHED = 8.0
 _FAR_OUT = 1.5  # a whole range that is so many times that of 99 % of the values
 _ROOM_FOR_A_NUMBER = 0.02  # around it, as a part of a map's width and height
-_STDS_OF_95_PERCENT = float(ndtri(0.975))
 
 _SIGNS = {"degrees_east": "°E", "degrees_north": "°N"}
 
@@ -340,7 +340,7 @@ def _panels(figure: Figure | SubFigure, n_panels: int) -> NDArray[Any]:
 def _draw_line(ax: Axes, grid: xr.Dataset) -> dict[int, str]:
     """Draw mean and band of a grid of one dimension; the colours of the models that answer there."""
     (line,) = (grid[name] for name in grid.dims)
-    mean, half, owner = grid["mean"].values, _STDS_OF_95_PERCENT * grid["std"].values, grid["model"].values
+    mean, half, owner = grid["mean"].values, HALF_WIDTH_95 * grid["std"].values, grid["model"].values
     numbers = colour_numbers(owner[None], len(COLOURS))
     colours = {number: COLOURS[numbers[number]] for number in np.unique(owner).tolist()}
     ax.plot([], [], color=colours[owner[0]], label="mean (colour: model)")

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from wgpr.base import EnsembleRegressor
 from wgpr.commands.console import ReadingProgress, counted, say
-from wgpr.grids import input_names, varying_columns
+from wgpr.grids import input_names, named, varying_columns
 from wgpr.linalg import Array
 from wgpr.maps import load
 from wgpr.metrics import RunningScores, Scores
@@ -92,11 +91,6 @@ def evaluate(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> 
             running.add(chunk.values[:, -1], *model.predict(named(model, chunk.values[:, :-1]), return_std=True))
             progress.show(table.bytes_read, counted(table.n_rows, "row"))
     return running.result(), running.n_rows
-
-
-def named(model: EnsembleRegressor, X: Array) -> pd.DataFrame | Array:
-    """Inputs (n, d) under the names that the model has for them, if it has any."""
-    return pd.DataFrame(X, columns=input_names(model)) if hasattr(model, "feature_names_in_") else X
 
 
 def all_rows(table: Table, columns: Sequence[str]) -> Array:

@@ -33,7 +33,6 @@ from wgpr.commands.options import (
 )
 from wgpr.commands.parsing import half_width, names, numbers, opened_table, places, require_other_file
 from wgpr.commands.settings import (
-    METHODS,
     Configuration,
     SettingsError,
     make_estimator,
@@ -41,6 +40,7 @@ from wgpr.commands.settings import (
     read_configuration,
     settings_of,
 )
+from wgpr.estimators import METHODS
 from wgpr.storage.container import MapError
 from wgpr.tables import expand, write_table
 
@@ -291,7 +291,7 @@ def predict(
 
     reach = half_width(level)
     if output != "-":
-        require_other_file(Path(output), map_file, *queries)
+        require_other_file(Path(output), map_file, *expand(queries))
     model = load_to_answer(map_file)
     table = opened_table(queries, separator=separator, decimal=decimal, header=header, missing=missing)
     columns = inputs_of_map(model, table, names(x))
@@ -322,7 +322,7 @@ def grid(
     require_place(output)
     model = load_to_answer(map_file)
     fixed = places(at, input_names(model))
-    with wrong_use():
+    with _wrong_use():
         dataset = model.predict_grid(numbers(region), numbers(spacing), at=fixed)
     with replacing(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
@@ -401,7 +401,7 @@ def plot(
     if data:
         table = opened_table(data)
         samples = all_rows(table, columns_of_map(model, table, [], None))
-    with wrong_use():
+    with _wrong_use():
         draw(model, output, data=samples, region=numbers(region), spacing=numbers(spacing))
     say(f"drawn: {output}")
 
@@ -455,10 +455,10 @@ def diff(
 ) -> None:
     """Find what changed in a map: only the models that learned something, for a slow link."""
     from wgpr import maps
-    from wgpr.storage.container import write
+    from wgpr.storage.atomic import write_whole
 
     require_other_file(output, old, new)
-    write(output, maps.diff(maps.load(old), maps.load(new)))
+    write_whole(output, maps.diff(maps.load(old), maps.load(new)))
     _say_saved(output)
 
 
@@ -490,7 +490,7 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 @contextmanager
-def wrong_use() -> Iterator[None]:
+def _wrong_use() -> Iterator[None]:
     """What a function says about its arguments is, here, about options."""
     try:
         yield

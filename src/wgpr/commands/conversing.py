@@ -29,28 +29,46 @@ def converse(
     strict : stop at the first line that cannot be read; otherwise it is reported and left out.
     """
     require_place(output)
-    n_reported, n_saved, last_saved = 0, 0, time.monotonic()
-    is_begun = hasattr(conversation.model, "_state")
+    keeper = _Keeper(conversation, output, save_every, report_every)
     with interruptible():
         try:
             for lines in _lines_read(conversation.reader, descriptor, strict):
                 _answer_aloud(conversation.hear(lines))
-                if not is_begun and conversation.n_rows:
-                    is_begun = True
-                    say(f"learning {conversation.reader.target} from {', '.join(conversation.reader.inputs or ())}")
-                if conversation.n_rows >= n_reported + report_every:
-                    n_reported = conversation.n_rows
-                    _report(conversation)
-                if conversation.n_rows > n_saved and time.monotonic() > last_saved + save_every:
-                    n_saved, last_saved = conversation.n_rows, time.monotonic()
-                    conversation.model.save(output)
+                keeper.look()
         except KeyboardInterrupt:
             say("interrupted")
         finally:
-            if conversation.n_rows:
-                save(conversation.model, output)
-    if conversation.n_rows > n_reported or not conversation.n_rows:
-        _report(conversation)
+            keeper.finish()
+
+
+class _Keeper:
+    """Saves and reports while a conversation goes on, when it is time for it."""
+
+    def __init__(self, conversation: Conversation, output: Path, save_every: float, report_every: int) -> None:
+        self._conversation, self._output = conversation, output
+        self._save_every, self._report_every = save_every, report_every
+        self._is_named = hasattr(conversation.model, "_state")
+        self._n_reported = self._n_saved = 0
+        self._last_saved = time.monotonic()
+
+    def look(self) -> None:
+        n_rows = self._conversation.n_rows
+        if n_rows and not self._is_named:
+            self._is_named = True
+            reader = self._conversation.reader
+            say(f"learning {reader.target} from {', '.join(reader.inputs or ())}")
+        if n_rows >= self._n_reported + self._report_every:
+            self._n_reported = n_rows
+            _report(self._conversation)
+        if n_rows > self._n_saved and time.monotonic() > self._last_saved + self._save_every:
+            self._n_saved, self._last_saved = n_rows, time.monotonic()
+            self._conversation.model.save(self._output)
+
+    def finish(self) -> None:
+        if self._conversation.n_rows:
+            save(self._conversation.model, self._output)
+        if self._conversation.n_rows > self._n_reported or not self._conversation.n_rows:
+            _report(self._conversation)
 
 
 def _answer_aloud(answers: Iterable[Answer]) -> None:

@@ -11,7 +11,7 @@ from wgpr.commands.settings import SettingsError
 from wgpr.grids import input_names, target_name
 from wgpr.linalg import Array
 from wgpr.plots import summary_figure
-from wgpr.showcase.report import Picture, Section, html_page
+from wgpr.report import Picture, Section, html_page
 from wgpr.storage.atomic import replacing
 
 PICTURES = ("png", "svg", "pdf", "html")

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from wgpr.base import LARGEST, OnlineRegressor
-from wgpr.commands.answering import ANSWER, answer_columns, named
+from wgpr.commands.answering import ANSWER, answer_columns
+from wgpr.grids import named
 from wgpr.metrics import RunningScores
 
 _CHUNK_BYTES = 1 << 16

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wgpr.commands.settings import METHODS
+from wgpr.estimators import METHODS
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
 DataFiles = Annotated[

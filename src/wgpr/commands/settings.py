@@ -8,24 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from wgpr.base import EnsembleRegressor
-from wgpr.estimators import (
-    LocalGPRegressor,
-    SolarGPRegressor,
-    SparseGPRegressor,
-    StreamingGPRegressor,
-    WGPRegressor,
-)
+from wgpr.estimators import METHODS
 from wgpr.kernels import Hyperparameters
 from wgpr.storage.values import from_json
 from wgpr.tables import TableError, TableFormat
-
-METHODS: dict[str, type[EnsembleRegressor]] = {
-    "wgpr": WGPRegressor,
-    "solar": SolarGPRegressor,
-    "lgpr": LocalGPRegressor,
-    "streaming": StreamingGPRegressor,
-    "sparse": SparseGPRegressor,
-}
 
 DEFAULT_CONFIG = Path("wgpr.toml")
 

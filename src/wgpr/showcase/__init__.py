@@ -1,1 +1,1 @@
-"""The demo: a survey, a race, and the report about it."""
+"""The demo: a race over a survey, and the story that its report tells."""

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from wgpr import report
 from wgpr.base import OnlineRegressor
 from wgpr.estimators import StreamingGPRegressor, WGPRegressor
 from wgpr.linalg import Array
-from wgpr.showcase import report
 from wgpr.showcase.race import Contestant, LinearInterpolation, Moment, Result, race
 from wgpr.showcase.story import INTERPOLATION, ONE_GP, WGPR, results_table, rounded, story
 from wgpr.survey import Survey, fly, hold_out, jacksboro

@@ -1,7 +1,6 @@
 """What the demo has to say: its table, its verdict in words, and its pictures."""
 
 from collections.abc import Sequence
-from inspect import signature
 
 import numpy as np
 import xarray as xr
@@ -11,8 +10,8 @@ from matplotlib.figure import Figure
 from wgpr import plots
 from wgpr.base import OnlineRegressor
 from wgpr.grids import predict_grid
+from wgpr.report import Picture, Section, Table
 from wgpr.showcase.race import Result, answers
-from wgpr.showcase.report import Picture, Section, Table
 from wgpr.survey import Survey
 
 WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streamed GP", "linear interpolation"
@@ -68,7 +67,7 @@ def _settings(ours: Result) -> str:
     """How to get the same map from the command line."""
     model = ours.model
     assert isinstance(model, OnlineRegressor)
-    defaults = {name: parameter.default for name, parameter in signature(type(model)).parameters.items()}
+    defaults = type(model)().get_params()
     chosen = {name: value for name, value in model.get_params().items() if value != defaults[name]}
     return f"WGPR's settings: wgpr fit DATA {' '.join(f'-s {name}={value}' for name, value in chosen.items())} -o MAP"
 

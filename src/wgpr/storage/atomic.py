@@ -28,6 +28,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def require_place(path: str | os.PathLike[str]) -> Path:
     """The path without links, where a file may be written. Ask before long work, not after it."""
     target = Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""One file for a saved map: arrays and a JSON header in the safetensors format, written atomically, checked when read.
+"""One file for a saved map: arrays and a JSON header in the safetensors format, checked when it is read.
 
 Reading never runs code. Whatever the bytes are, the answer is the header and the arrays that were written, or a
 `MapError` that says what is wrong with them.
@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as safetensors_bytes
-
-from wgpr.storage.atomic import replacing
 
 FORMAT = "wgpr-map"
 VERSION = 1
@@ -58,12 +56,6 @@ def from_bytes(data: bytes, name: str = "the map") -> Contents:
     if digest != _digest(version, header, arrays):
         raise MapError(f"{name} was altered after it was written: its check sum is wrong; use a backup or fit again")
     return Contents(_parsed(header, name), arrays, version)
-
-
-def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write the file whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
 
 
 def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:

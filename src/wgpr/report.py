@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from wgpr.storage.atomic import write_whole
+
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 1rem/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; }
@@ -85,10 +87,10 @@ def write_report(path: str | Path, title: str, sections: Sequence[Section], *, f
     page = Path(path) if Path(path).suffix in (".html", ".htm") else Path(path) / "report.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     images = _images(sections)
-    page.write_text(_page(title, sections, images, footer), encoding="utf-8")
+    write_whole(page, _page(title, sections, images, footer).encode())
     files = [page.with_name(f"{name}.png") for name in images]
     for file, image in zip(files, images.values(), strict=True):
-        file.write_bytes(image)
+        write_whole(file, image)
     return Report(page, tuple(files))
 
 
