@@ -351,6 +351,8 @@ def test_a_slow_link(wgpr, fitted_map):
         (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv", "damaged"]),
         (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["twice"]),
         (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
+        (["grid", "a.map", "--at", "north=1,2", "-o", "a.nc"], 2, ["--at north", "one number"]),
+        (["grid", "a.map", "--spacing", "fine", "-o", "a.nc"], 2, ["--spacing", "fine"]),
         (
             ["fit", "survey.csv", "-m", "lgpr", "-s", "hyperparameters={amplitude=1}", "-o", "b.map"],
             2,

@@ -197,10 +197,9 @@ def _checked_region(region: Any, section: _Slice) -> Array:
     """The lower and upper edge of each input that varies: (k, 2)."""
     numbers, names = _finite_numbers("region", region), section.varying_names
     if len(numbers) != 2 * len(names):
-        raise ValueError(
-            f"region must be 2 numbers for each input that varies ({', '.join(names)}), got {len(numbers)} numbers; "
-            "inputs that do not vary get their value by at={name: value}"
-        )
+        advice = "; inputs that do not vary get their value by at={name: value}" if len(names) > 2 else ""
+        wanted = f"2 numbers for each input that varies ({', '.join(names)})"
+        raise ValueError(f"region must be {wanted}, got {len(numbers)} numbers{advice}")
     edges = numbers.reshape(-1, 2)
     for name, (low, high) in zip(names, edges.tolist(), strict=True):
         if low >= high:

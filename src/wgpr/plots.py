@@ -461,7 +461,7 @@ def plot_calibration(y: ArrayLike, mean: ArrayLike, std: ArrayLike, *, ax: Axes 
     ax.plot([0, 1], [0, 1], color="0.6", linewidth=1.0, linestyle="--", label="ideal")
     ax.plot(nominal, inside, color=COLOURS[0], label=f"{inside[95]:.1%} inside 95 %")
     ax.set(xlabel="nominal part", ylabel="observed part", aspect="equal", xlim=(0, 1), ylim=(0, 1))
-    ax.legend(loc="upper left", frameon=False)
+    ax.legend(loc="best", frameon=False)
     return ax
 
 

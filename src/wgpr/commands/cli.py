@@ -323,7 +323,7 @@ def grid(
     model = load_to_answer(map_file)
     fixed = places(at, input_names(model))
     with _wrong_use():
-        dataset = model.predict_grid(numbers(region), numbers(spacing), at=fixed)
+        dataset = model.predict_grid(numbers("--region", region), numbers("--spacing", spacing), at=fixed)
     with replacing(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     say(f"{' x '.join(map(str, dataset['mean'].shape))} nodes: {output} ({in_bytes(output.stat().st_size)})")
@@ -402,7 +402,7 @@ def plot(
         table = opened_table(data)
         samples = all_rows(table, columns_of_map(model, table, [], None))
     with _wrong_use():
-        draw(model, output, data=samples, region=numbers(region), spacing=numbers(spacing))
+        draw(model, output, data=samples, region=numbers("--region", region), spacing=numbers("--spacing", spacing))
     say(f"drawn: {output}")
 
 

@@ -16,12 +16,12 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def numbers(text: str) -> list[float] | None:
+def numbers(option: str, text: str) -> list[float] | None:
     """Numbers with commas between them; None if there are none."""
     try:
         return [float(part) for part in text.split(",")] if text else None
     except ValueError as error:
-        raise SettingsError(f"{text!r} must be numbers with commas between them") from error
+        raise SettingsError(f"{option} must be numbers with commas between them, got {text!r}") from error
 
 
 def places(pairs: list[str], inputs: list[str]) -> dict[int, float] | None:
@@ -32,8 +32,15 @@ def places(pairs: list[str], inputs: list[str]) -> dict[int, float] | None:
         column = _column(name.strip(), inputs)
         if column in found:
             raise SettingsError(f"--at {name} is given twice")
-        (found[column],) = numbers(value) or [float("nan")]
+        found[column] = _number(f"--at {name}", value)
     return found or None
+
+
+def _number(option: str, text: str) -> float:
+    values = numbers(option, text) or []
+    if len(values) != 1:
+        raise SettingsError(f"{option} must be one number, got {text!r}")
+    return values[0]
 
 
 def _column(name: str, inputs: list[str]) -> int:
