@@ -28,7 +28,7 @@ N_LOOKS = 10
 def all_rows(name: str, folder: str, order: str) -> Dataset:
     data = load(name, folder)
     X, y = np.concatenate([data.X, data.X_test]), np.concatenate([data.y, data.y_test])
-    whole = Dataset(name, X, y, X[:0], y[:0], data.is_stream)
+    whole = Dataset(name, X, y, X[:0], y[:0], np.arange(len(y)), data.is_stream)
     return whole if order == "natural" else whole.shuffled(0)
 
 

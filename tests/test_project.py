@@ -23,6 +23,8 @@ LAYERS = [
     "base estimators datasets metrics",
     "maps territories plots report survey csvtable tables",
     "showcase.race showcase.story showcase.demo",
+    "paper.published paper.plan paper.protocol paper.contestants paper.learning paper.journal paper.jobs",
+    "paper.search paper.tables paper.toy paper.sweep paper.ablation paper.stability paper.reproduce",
     "commands.settings commands.console commands.summary commands.drawing commands.answering commands.columns",
     "commands.options commands.parsing commands.learning commands.live commands.conversing",
     "commands.cli __init__",
@@ -46,7 +48,7 @@ def imported_modules(module):
 
 def test_every_module_has_a_layer():
     found = {".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in SOURCES.rglob("*.py")}
-    assert found - {"storage.__init__", "commands.__init__", "showcase.__init__"} == set(LEVEL)
+    assert found - {"storage.__init__", "commands.__init__", "showcase.__init__", "paper.__init__"} == set(LEVEL)
 
 
 @pytest.mark.parametrize("module", sorted(LEVEL))

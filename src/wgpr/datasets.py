@@ -1,7 +1,11 @@
-"""Data to try things on: a synthetic world with a known answer, and the files of a folder that the user names."""
+"""Data to try things on: a synthetic world with a known answer, and the files of a folder that the user names.
+
+What is public on OpenML can be fetched from there, if it is not in the folder.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,10 @@ from scipy.interpolate import CubicSpline
 from sklearn.utils import check_random_state
 
 from wgpr.kernels import Hyperparameters, SquaredExponential
-from wgpr.linalg import Array, cholesky_with_jitter
+from wgpr.linalg import Array, Indices, cholesky_with_jitter
+
+_ROWS_OF_A_STRETCH = 250  # of a boat's track: some two kilometres on Lake Opinicon
+_ROWS_OF_A_BLOCK = 100  # of a recording: ten seconds of SARCOS
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,8 @@ class Dataset:
     """Rows in the order in which they were recorded.
 
     X : (n, d), y : (n,); X_test, y_test : the established test rows, empty where there is no such split.
+    groups : (n,) numbers of what belongs together: survey lines, stretches of a track, blocks of time. Rows that have
+        nothing to do with each other are groups of their own.
     is_stream : whether that order means anything (a track, a recording), or may be shuffled.
     """
 
@@ -26,21 +35,40 @@ class Dataset:
     y: Array
     X_test: Array
     y_test: Array
+    groups: Indices
     is_stream: bool
 
-    def split(self, random_state: Any, test_part: float = 0.2) -> "Dataset":
-        """Hold out random rows. A stream keeps its order, other rows are shuffled."""
+    def split(self, random_state: Any, test_part: float = 0.2, *, whole_groups: bool = False) -> "Dataset":
+        """Hold out random rows, or whole groups. A stream keeps its order, other rows are shuffled."""
         rng = check_random_state(random_state)
         order = rng.permutation(len(self.y))
-        test, train = np.split(order, [round(test_part * len(order))])
+        if whole_groups:
+            is_held = np.isin(self.groups[order], _groups_to_hold(self.groups, test_part * len(order), rng))
+            test, train = order[is_held], order[~is_held]
+        else:
+            test, train = np.split(order, [round(test_part * len(order))])
         if self.is_stream:
             train = np.sort(train)
-        return replace(self, X=self.X[train], y=self.y[train], X_test=self.X[test], y_test=self.y[test])
+        return replace(self.rows(train), X_test=self.X[test], y_test=self.y[test])
+
+    def rows(self, rows: slice | Indices) -> "Dataset":
+        """Only these rows to learn from, in this order."""
+        return replace(self, X=self.X[rows], y=self.y[rows], groups=self.groups[rows])
 
     def shuffled(self, random_state: Any) -> "Dataset":
         """The same rows in random order."""
         order = check_random_state(random_state).permutation(len(self.y))
-        return replace(self, X=self.X[order], y=self.y[order])
+        return self.rows(order)
+
+
+def _groups_to_hold(groups: Indices, n_rows: float, rng: np.random.RandomState) -> Indices:
+    """Groups in random order, as many as make `n_rows` at the most; one at least, and not all."""
+    labels, counts = np.unique(groups, return_counts=True)
+    if len(labels) < 2:
+        raise ValueError("groups must be at least 2, to learn from one and to hold out another")
+    order = rng.permutation(len(labels))
+    n_held = int((np.cumsum(counts[order]) <= n_rows).sum())
+    return labels[order[: min(max(1, n_held), len(labels) - 1)]]
 
 
 def two_regimes(n_samples: int = 3000, noise: float = 0.25, random_state: Any = None) -> tuple[Array, Array, Array]:
@@ -70,37 +98,115 @@ def _draw(x: Array, lengthscale: float, amplitude: float, rng: np.random.RandomS
     return CubicSpline(grid[:, 0], L @ rng.standard_normal(len(grid)))(x)
 
 
-def load(name: str, folder: str | Path) -> Dataset:
-    """One of `DATASETS` from a folder of `.npz` files."""
+def load(name: str, folder: str | Path | None = None, *, fetch: bool = False) -> Dataset:
+    """One of `DATASETS` from a folder of `.npz` files.
+
+    Parameters
+    ----------
+    fetch : if it is not in the folder, get it from OpenML, where it is public there; scikit-learn keeps a copy.
+    """
     if name not in DATASETS:
         raise ValueError(f"name must be one of {', '.join(DATASETS)}, got {name!r}")
     file_name, columns, is_stream = DATASETS[name]
-    path = Path(folder) / file_name
-    if not path.exists():
-        raise FileNotFoundError(f"{file_name} is not in {folder}; name the folder that holds it")
+    path = None if folder is None else Path(folder) / file_name
+    if path is None or not path.exists():
+        if fetch and name in ON_OPENML:
+            return ON_OPENML[name]()
+        raise FileNotFoundError(f"{file_name} is not in {folder}; {how_to_get(name)}")
     with np.load(path) as file:
-        X, y = columns(file)
+        X, y, groups = columns(file)
         nothing = X[:0], y[:0]
         X_test, y_test = (file["X_test"], file["y_test"].ravel()) if "X_test" in file else nothing
-    return Dataset(name, X, y, X_test, y_test, is_stream)
+    return Dataset(name, X, y, X_test, y_test, groups, is_stream)
 
 
-Columns = Callable[[Any], tuple[Array, Array]]
+def how_to_get(name: str) -> str:
+    """What to do if the data set `name` is missing, as the end of a sentence."""
+    advice = "name the folder that holds it"
+    return f"{advice}, or fetch it from OpenML" if name in ON_OPENML else advice
 
 
-def _trustworthy_fixes(file: Any) -> tuple[Array, Array]:
+# Of files: inputs (n, d), target (n,) and groups (n,)
+
+Columns = Callable[[Any], tuple[Array, Array, Indices]]
+
+
+def _unrelated(file: Any, inputs: str = "X", target: str = "y") -> tuple[Array, Array, Indices]:
+    """Rows that have nothing to do with each other."""
+    y = file[target].ravel()
+    return file[inputs].reshape(len(y), -1), y, np.arange(len(y))
+
+
+def _first_torque(file: Any) -> tuple[Array, Array, Indices]:
+    y = file["y"][:, 0]
+    return file["X"], y, np.arange(len(y)) // _ROWS_OF_A_BLOCK
+
+
+def _soundings(file: Any) -> tuple[Array, Array, Indices]:
+    """A segment may cross a lake many times; long ones are cut into stretches."""
+    return file["X_km"], file["y"], _stretches(file["segment"], _ROWS_OF_A_STRETCH)
+
+
+def _fixes(file: Any) -> tuple[Array, Array, Indices]:
+    return file["X_km"], file["y"], file["line"].astype(np.intp)
+
+
+def _trustworthy_fixes(file: Any) -> tuple[Array, Array, Indices]:
     good = ~file["suspect"]
-    return file["X_km"][good], file["y"][good]
+    X, y, groups = _fixes(file)
+    return X[good], y[good], groups[good]
 
 
-# Name: file, inputs and target, whether the rows are in an order that means something.
+def _stretches(segments: Array, n_rows: int) -> Indices:
+    """(n,) numbers of stretches: segments, and equal parts of those that have more than `n_rows` rows."""
+    _, starts, number, lengths = np.unique(segments, return_index=True, return_inverse=True, return_counts=True)
+    n_parts = -(-lengths // n_rows)
+    part = (np.arange(len(segments)) - starts[number]) * n_parts[number] // lengths[number]
+    return (np.cumsum(n_parts) - n_parts)[number] + part
+
+
+# Name: file, what it holds, whether the rows are in an order that means something.
 DATASETS: dict[str, tuple[str, Columns, bool]] = {
-    "kin40k": ("kin40k.npz", lambda file: (file["X_train"], file["y_train"].ravel()), False),
-    "sarcos": ("sarcos_4449.npz", lambda file: (file["X"], file["y"][:, 0]), True),
-    "abalone": ("abalone.npz", lambda file: (file["X"], file["y"].ravel()), False),
-    "pumadyn": ("pumadyn8nm.npz", lambda file: (file["X"], file["y"].ravel()), False),
-    "opinicon": ("bathymetry_opinicon.npz", lambda file: (file["X_km"], file["y"]), True),
+    "kin40k": ("kin40k.npz", partial(_unrelated, inputs="X_train", target="y_train"), False),
+    "sarcos": ("sarcos_4449.npz", _first_torque, True),
+    "abalone": ("abalone.npz", _unrelated, False),
+    "pumadyn": ("pumadyn8nm.npz", _unrelated, False),
+    "opinicon": ("bathymetry_opinicon.npz", _soundings, True),
     "tzibana": ("bathymetry_tzibana.npz", _trustworthy_fixes, True),
-    "tzibana-raw": ("bathymetry_tzibana.npz", lambda file: (file["X_km"], file["y"]), True),
-    "motorcycle": ("motorcycle.npz", lambda file: (file["X"].reshape(-1, 1), file["y"].ravel()), True),
+    "tzibana-raw": ("bathymetry_tzibana.npz", _fixes, True),
+    "motorcycle": ("motorcycle.npz", _unrelated, True),
 }
+
+
+# From OpenML
+
+
+def _openml_abalone() -> Dataset:
+    """The sex as in the file of the folder: male 1, infant 0, female -1."""
+    frame, y = _fetched(44956)
+    sex = frame.iloc[:, 0].astype(str).map({"M": 1.0, "I": 0.0, "F": -1.0})
+    X = np.column_stack([sex, frame.iloc[:, 1:].to_numpy(dtype=float)])
+    return _all_training("abalone", X, y, np.arange(len(y)), is_stream=False)
+
+
+def _openml_sarcos() -> Dataset:
+    """Every tenth row of the whole recording, without those that occur twice: like the subset of the folder."""
+    frame, y = _fetched(44976)
+    rows = np.column_stack([frame.iloc[:, :21].to_numpy(dtype=float), y])
+    _, first = np.unique(rows, axis=0, return_index=True)
+    rows = rows[np.sort(first)][::10]
+    return _all_training("sarcos", rows[:, :-1], rows[:, -1], np.arange(len(rows)) // _ROWS_OF_A_BLOCK, is_stream=True)
+
+
+def _fetched(number: int) -> tuple[Any, Array]:
+    from sklearn.datasets import fetch_openml
+
+    bunch = fetch_openml(data_id=number, as_frame=True, parser="auto")
+    return bunch.data, bunch.target.to_numpy(dtype=float)
+
+
+def _all_training(name: str, X: Array, y: Array, groups: Indices, *, is_stream: bool) -> Dataset:
+    return Dataset(name, X, y, X[:0], y[:0], groups, is_stream)
+
+
+ON_OPENML: dict[str, Callable[[], Dataset]] = {"abalone": _openml_abalone, "sarcos": _openml_sarcos}

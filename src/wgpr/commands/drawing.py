@@ -48,4 +48,4 @@ def _page_of(model: EnsembleRegressor, figure: Figure) -> str:
     picture = Picture(
         "map", figure, caption=repr(model), alt=f"The map of {names}, and how it was learned.", is_wide=True
     )
-    return html_page(names, [Section("The map, and how it was learned", pictures=[picture])])
+    return html_page(names, [Section("The map, and how it was learned", [picture])])

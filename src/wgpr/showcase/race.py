@@ -1,6 +1,7 @@
 """A race: the same stream for everybody, timed, and scored on what was held out."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,7 +22,10 @@ _POINTS_FOR_A_GLANCE = 1000
 
 
 class LinearInterpolation:
-    """Keeps every sample and joins neighbours by triangles; beyond the outermost ones, the nearest sample answers."""
+    """Keeps every sample and joins neighbours by triangles; beyond the outermost ones, the nearest sample answers.
+
+    With more than three inputs there would be too many triangles, and the nearest sample answers everywhere.
+    """
 
     def __init__(self) -> None:
         self._X: list[Array] = []
@@ -36,11 +40,12 @@ class LinearInterpolation:
         """Join what has been kept."""
         X, y = np.concatenate(self._X), np.concatenate(self._y)
         self._nearest = NearestNDInterpolator(X, y, rescale=True)
-        try:
-            self._between = LinearNDInterpolator(X, y, rescale=True)
-            self._between(X[:1])  # the first question makes it ready for the others
-        except QhullError:  # all samples are on one line
-            self._between = self._nearest
+        self._between = self._nearest
+        if X.shape[1] in (2, 3):
+            with suppress(QhullError):  # all samples are on one line
+                triangles = LinearNDInterpolator(X, y, rescale=True)
+                triangles(X[:1])  # the first question makes it ready for the others
+                self._between = triangles
 
     def at(self, X: Any) -> Array:
         """Values (n,) at places `X` (n, d)."""

@@ -26,9 +26,9 @@ _LEGEND = (
 def story(survey: Survey, results: Sequence[Result]) -> list[Section]:
     """The report: what was done, what came out, and pictures of it."""
     return [
-        Section("What was done", paragraphs=[_source(survey), _ORDER, _settings(results[0])]),
-        Section("What came out", results_table(survey, results), verdict(survey, results)),
-        Section("Pictures", pictures=pictures(survey, results)),
+        Section("What was done", [_source(survey), _ORDER, _settings(results[0])]),
+        Section("What came out", [results_table(survey, results), *verdict(survey, results)]),
+        Section("Pictures", pictures(survey, results)),
     ]
 
 

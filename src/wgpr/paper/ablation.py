@@ -1,0 +1,115 @@
+"""What each element contributes: who splits, who answers, what an update learns, and how many models are tried.
+
+All with the squared exponential, M = 50 and batches of 100. The thresholds are those that the search found best, of the
+finite ones, with the rule of the method that they belong to.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wgpr.estimators import PREDICTION_RULES, WGPRegressor
+from wgpr.paper import toy
+from wgpr.paper.contestants import make_wgpr
+from wgpr.paper.jobs import Job
+from wgpr.paper.journal import Journal
+from wgpr.paper.learning import judge, learn
+from wgpr.paper.plan import TOY, Plan
+from wgpr.paper.protocol import prepare
+from wgpr.paper.search import chosen_value, guess
+from wgpr.splitting import KernelDistance
+
+ABLATION, CANDIDATES = "ablation", "candidates"
+SPLITTING = ("wasserstein", "evidence", "distance", "always", "never")
+UPDATES = ("learned", "frozen")
+COURSES = (TOY, "tzibana", "sarcos", "kin40k")
+
+
+def jobs(plan: Plan, courses: Sequence[str]) -> list[Job]:
+    """A fit for each way to split and to update, read by all prediction rules; and for each number of candidates."""
+    return [
+        job
+        for course in COURSES
+        if course in (TOY, *courses)
+        for trial in range(plan.n_ablation_trials)
+        for job in (*_of_elements(plan, course, trial), *_of_candidates(plan, course, trial))
+    ]
+
+
+def _of_elements(plan: Plan, course: str, trial: int) -> list[Job]:
+    return [
+        Job(
+            ABLATION,
+            {"course": course, "splitting": splitting, "update": update, "trial": trial},
+            without,
+            cost=guess(course, "WGPR", plan) * (1.0 if splitting in ("wasserstein", "evidence") else 0.4),
+            given=partial(_given, course=course, trial=trial, plan=plan),
+            round=1,
+        )
+        for splitting in SPLITTING
+        for update in UPDATES
+    ]
+
+
+def _of_candidates(plan: Plan, course: str, trial: int) -> list[Job]:
+    return [
+        Job(
+            CANDIDATES,
+            {"course": course, "n_candidates": n_candidates, "trial": trial},
+            with_candidates,
+            cost=guess(course, "WGPR", plan) * (0.3 + 0.15 * min(n_candidates, 20)),
+            given=partial(_given, course=course, trial=trial, plan=plan),
+            round=1,
+        )
+        for n_candidates in plan.n_candidates
+    ]
+
+
+def _given(journal: Journal, course: str, trial: int, plan: Plan) -> dict[str, Any]:
+    """The best finite thresholds: of the toy, those of its own study."""
+    names = {method: name for method, (name, _) in toy.METHODS.items()}
+    if course == TOY:
+        seeds = plan.toy_search_seeds
+        return {name: toy.chosen_value(journal, method, seeds, finite=True) for method, name in names.items()}
+    return {name: chosen_value(journal, course, method, trial, name) for method, name in names.items()}
+
+
+def without(
+    course: str,
+    splitting: str,
+    update: str,
+    trial: int,
+    relative_threshold: float,
+    w_gen: float,
+    folder: Path | None,
+    plan: Plan,
+) -> dict[str, Any]:
+    """One fit with some elements exchanged, read by every prediction rule."""
+    rule = KernelDistance(w_gen) if splitting == "distance" else splitting
+    elements = {"splitting": rule, "learn_hyperparameters": update == "learned"}
+    settings = {"kernel": "se", "relative_threshold": relative_threshold}
+    answer = _read_by_all(course, trial, settings | elements, folder, plan)
+    return {**answer, "settings": {**settings, "w_gen": w_gen}}
+
+
+def with_candidates(
+    course: str,
+    n_candidates: int,
+    trial: int,
+    relative_threshold: float,
+    w_gen: float,
+    folder: Path | None,
+    plan: Plan,
+) -> dict[str, Any]:
+    """One fit with another number of models asked for each batch."""
+    settings = {"kernel": "se", "relative_threshold": relative_threshold, "n_candidates": n_candidates}
+    return {**_read_by_all(course, trial, settings, folder, plan), "settings": settings}
+
+
+def _read_by_all(course: str, trial: int, settings: dict[str, Any], folder: Path | None, plan: Plan) -> dict[str, Any]:
+    stream = prepare(course, trial, folder, plan).stream
+    model: WGPRegressor = make_wgpr(settings, stream.y, trial)
+    learned = learn(model, stream)
+    rules = {rule: judge(model.set_params(prediction=rule), stream.X_test, stream.y_test) for rule in PREDICTION_RULES}
+    return {**learned, "rules": rules}

@@ -1,0 +1,33 @@
+"""The number of models against the error and the speed, on kin40k: from one model for each batch to one for all."""
+
+from pathlib import Path
+from typing import Any
+
+from wgpr.paper.contestants import CONTESTANTS
+from wgpr.paper.jobs import Job
+from wgpr.paper.learning import judge, learn
+from wgpr.paper.plan import Plan
+from wgpr.paper.protocol import prepare
+from wgpr.paper.search import guess
+
+SWEEP, COURSE = "sweep", "kin40k"
+_NAMES = {"WGPR": "relative_threshold", "SOLAR": "w_gen"}
+
+
+def jobs(plan: Plan) -> list[Job]:
+    """Every threshold of each method."""
+    values = {"WGPR": plan.relative_thresholds, "SOLAR": plan.w_gens}
+    return [
+        Job(SWEEP, {"method": method, "value": value, "trial": trial}, try_value, cost=guess(COURSE, method, plan))
+        for method in values
+        for value in values[method]
+        for trial in range(plan.n_sweep_trials)
+    ]
+
+
+def try_value(method: str, value: float, trial: int, folder: Path | None, plan: Plan) -> dict[str, Any]:
+    """One fit at the paper's settings."""
+    stream = prepare(COURSE, trial, folder, plan).stream
+    model = CONTESTANTS[method].make({"kernel": "se", _NAMES[method]: value}, stream.y, trial)
+    learned = learn(model, stream)
+    return {**learned, "n_rows": len(stream.y), "test": judge(model, stream.X_test, stream.y_test)}
