@@ -40,7 +40,7 @@ def all_jobs(plan: Plan, names: Sequence[str]) -> list[Job]:
     courses = [name for name in COURSES if name in names]
     return [
         *toy.jobs(plan),
-        *(sweep.jobs(plan) if sweep.COURSE in courses else []),
+        *sweep.jobs(plan, courses),
         *search.jobs(plan, courses),
         *tables.jobs(plan, courses),
         *ablation.jobs(plan, courses),
