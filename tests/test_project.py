@@ -24,9 +24,11 @@ LAYERS = [
     "maps territories plots report survey csvtable tables",
     "showcase.race showcase.story showcase.demo",
     "paper.published paper.plan paper.protocol paper.contestants paper.learning paper.journal paper.jobs",
-    "paper.search paper.tables paper.toy paper.sweep paper.ablation paper.stability paper.reproduce",
+    "paper.search paper.tables paper.toy paper.sweep paper.ablation paper.stability paper.running",
+    "paper.numbers paper.verdicts paper.contributions paper.comparison paper.marks paper.figures paper.sections"
+    " paper.reproduce",
     "commands.settings commands.console commands.summary commands.drawing commands.answering commands.columns",
-    "commands.options commands.parsing commands.learning commands.live commands.conversing",
+    "commands.options commands.parsing commands.learning commands.live commands.conversing commands.reproducing",
     "commands.cli __init__",
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules.split()}

@@ -109,6 +109,40 @@ def demo(
     run_demo(output, quick=quick, data=survey, seed=seed, size_of=lambda model: len(model.to_bytes(compact=True)) / 1e3)
 
 
+@app.command()
+def reproduce(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the results and the report go.")
+    ] = Path("wgpr-paper"),
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", envvar="WGPR_DATA", help="Where the data sets are, as .npz files."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two trials on short streams, in 5 minutes; in full it takes over an hour.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Fits at a time; by default, one for each core.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the results that are there, and begin anew.")] = False,
+) -> None:
+    """Reproduce the paper: its figures and tables beside the published numbers, and the studies that it left open.
+
+    Every fit is written down at once, as a line of results.jsonl. After Ctrl-C, the same command goes on where it
+    stopped. A data set that is missing is named, and the rest runs. The report is written as HTML and as Markdown.
+
+    Example: `wgpr reproduce --data data --quick -o look`
+    """
+    from wgpr.commands.reproducing import reproduce_paper
+
+    if output.is_file():
+        raise SettingsError(f"{output} is a file, and the results need a folder; name another with -o")
+    if data is not None and not data.is_dir():
+        raise SettingsError(f"there is no folder {data}; name the one with the data sets with --data or WGPR_DATA")
+    if not reproduce_paper(output, data=data, quick=quick, n_jobs=jobs or os.cpu_count() or 1, fresh=fresh):
+        raise typer.Exit(FAILURE)
+
+
 # Learning
 
 

@@ -42,16 +42,21 @@ class Journal:
     ----------
     path : of the file; it is begun if it is not there.
     plan : what is run, as JSON. Results of one plan are no results of another.
+
+    Attributes
+    ----------
+    versions : of Python and the libraries, when the file was begun; commit : of this code.
     """
 
     def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
         self.path, self.commit = path, commit()
         self._entries: dict[str, Entry] = {}
+        self.versions = versions()
         if path.exists():
             self._read(plan)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, _line({"plan": dict(plan), "versions": versions()}).encode())
+            write_whole(path, _line({"plan": dict(plan), "versions": self.versions}).encode())
 
     def __contains__(self, identity: tuple[str, Key]) -> bool:
         return _identity(*identity) in self._entries
@@ -92,10 +97,12 @@ class Journal:
         if whole != content:
             write_whole(self.path, whole)
         header, *lines = whole.decode().splitlines() or [""]
-        if _parsed(header, self.path).get("plan") != json.loads(_line(plan)):
+        beginning = _parsed(header, self.path)
+        if beginning.get("plan") != json.loads(_line(plan)):
             raise JournalError(
                 f"{self.path} has results of another plan; give another folder, or --fresh to begin anew"
             )
+        self.versions = beginning["versions"]
         for number, line in enumerate(lines, start=2):
             parts = _parsed(line, self.path, number)
             entry = Entry(parts["study"], parts["key"], parts["result"], parts["commit"])

@@ -18,6 +18,8 @@ from wgpr.paper.plan import TOY, Plan
 
 TEST_PART, NEIGHBOUR_PART, VALIDATION_PART = 0.2, 0.1, 0.2
 
+_TOY_ROWS = 3000
+
 # Seeds of different draws of one trial: what is tested, what is validated, and which rows of it.
 _VALIDATION, _SUBSET = 10_000, 20_000
 
@@ -63,8 +65,8 @@ def everything(name: str, is_shuffled: bool, folder: str | Path | None, plan: Pl
 
 
 def _toy(seed: int, plan: Plan) -> Course:
-    """Random rows are held out: the toy has no lines. Blocks are there for whoever holds out a part of the stream."""
-    X, y, _ = two_regimes(random_state=seed)
+    """Random rows are held out: on a line there are no others."""
+    X, y, _ = two_regimes(min(_TOY_ROWS, plan.max_rows or _TOY_ROWS), random_state=seed)
     data = Dataset(TOY, X, y, X[:0], y[:0], np.arange(len(y)), is_stream=True)
     return _course(data.split(seed, TEST_PART))
 

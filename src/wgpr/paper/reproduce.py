@@ -1,92 +1,56 @@
-"""`wgpr reproduce`: which studies there are, run over the cores with a line of progress, and written down."""
+"""`wgpr reproduce`: run what is not done yet, then write the report of all there is."""
 
-from collections.abc import Sequence
-from math import isnan, nan
 from pathlib import Path
-from time import monotonic
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
-from wgpr.datasets import load
-from wgpr.paper import ablation, search, stability, sweep, tables, toy
-from wgpr.paper.jobs import Failure, Job, run
 from wgpr.paper.journal import Journal
-from wgpr.paper.plan import COURSES, Plan
+from wgpr.paper.plan import Plan
+from wgpr.paper.running import all_jobs, available, run_all
+from wgpr.paper.sections import TITLE, sections
+from wgpr.report import html_page, write_markdown
+from wgpr.storage.atomic import write_whole
+
+RESULTS = "results.jsonl"
 
 
-class Missing(NamedTuple):
-    """A data set that is not there, and what to do about it."""
+class Reproduction(NamedTuple):
+    """The files that were written, and how many jobs failed."""
 
-    name: str
-    remedy: str
-
-
-def available(plan: Plan, folder: Path | None) -> tuple[list[str], list[Missing]]:
-    """The data sets that can be had, and those that cannot."""
-    found, missing = [], []
-    for name in plan.stability_sets:
-        try:
-            load(name, folder, fetch=True)
-            found.append(name)
-        except (OSError, ValueError, KeyError) as error:
-            missing.append(Missing(name, str(error)))
-    return found, missing
+    page: Path
+    markdown: Path
+    results: Path
+    n_failures: int
 
 
-def all_jobs(plan: Plan, names: Sequence[str]) -> list[Job]:
-    """The work of all studies, on the data sets that there are."""
-    courses = [name for name in COURSES if name in names]
-    return [
-        *toy.jobs(plan),
-        *sweep.jobs(plan, courses),
-        *search.jobs(plan, courses),
-        *tables.jobs(plan, courses),
-        *ablation.jobs(plan, courses),
-        *stability.jobs(plan, names),
-    ]
+def reproduce(
+    output: Path, plan: Plan, *, folder: Path | None, n_jobs: int, console: Console, fresh: bool = False
+) -> Reproduction:
+    """Run the studies of the plan and report on them.
 
-
-def run_all(
-    jobs: Sequence[Job], journal: Journal, *, folder: Path | None, plan: Plan, n_jobs: int, console: Console
-) -> list[Failure]:
-    """Do what is not done yet, with a line that says how far it is. Ctrl-C loses only what is being worked on."""
-    with StudyProgress(console, jobs, journal) as progress:
-        return run(jobs, journal, folder=folder, plan=plan, n_jobs=n_jobs, progress=progress)
-
-
-class StudyProgress:
-    """A line in the terminal: fits done, the study that was the last to get a result, and the time left."""
-
-    def __init__(self, console: Console, jobs: Sequence[Job], journal: Journal) -> None:
-        done = [job for job in jobs if (job.study, job.key) in journal]
-        self._n_done, self._n_jobs = len(done), len(jobs)
-        self._before = self._cost = sum(job.cost for job in done)
-        self._total, self._started = sum(job.cost for job in jobs), monotonic()
-        words = TextColumn("{task.fields[words]}", markup=False)
-        self._progress = Progress(BarColumn(bar_width=24), words, console=console)
-        self._task = self._progress.add_task("", total=self._total, words=self._words(""))
-
-    def __enter__(self) -> Self:
-        self._progress.update(self._task, completed=self._cost)
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, job: Job) -> None:
-        self._n_done += 1
-        self._cost += job.cost
-        self._progress.update(self._task, completed=self._cost, words=self._words(job.study))
-
-    def _words(self, study: str) -> str:
-        left = self._seconds_left()
-        time = "" if isnan(left) else f"  about {left / 60:.0f} min left" if left > 90 else f"  about {left:.0f} s left"
-        return f"{self._n_done:,}/{self._n_jobs:,} fits{time}  {study}".rstrip()
-
-    def _seconds_left(self) -> float:
-        """By what the fits have taken since this run began; not a number before the first."""
-        done = self._cost - self._before
-        return (monotonic() - self._started) * max(self._total - self._cost, 0.0) / done if done else nan
+    Parameters
+    ----------
+    output : folder of the results and of the report. Results that are there already are not computed again.
+    folder : of the data sets; what is not in it is fetched from OpenML, if it is there, or left out.
+    n_jobs : how many fits at a time.
+    fresh : forget the results that are there.
+    """
+    path = output / RESULTS
+    if fresh:
+        path.unlink(missing_ok=True)
+    journal = Journal(path, plan.to_json())
+    names, missing = available(plan, folder)
+    for sentence in missing:
+        console.print(Text(f"missing: {sentence}"), soft_wrap=True)
+    if len(journal):
+        console.print(Text(f"{len(journal):,} results are there already ({path})"), soft_wrap=True)
+    jobs = all_jobs(plan, names)
+    failures = run_all(jobs, journal, folder=folder, plan=plan, n_jobs=n_jobs, console=console)
+    with console.status("drawing the report"):
+        content, footer = sections(journal, plan, missing, failures), f"Made by wgpr reproduce. Plan: {plan.name}."
+        page, markdown = output / "report.html", output / "report.md"
+        write_whole(page, html_page(TITLE, content, footer=footer).encode())
+        write_markdown(markdown, TITLE, content, footer=footer)
+    return Reproduction(page, markdown, path, len(failures))

@@ -32,12 +32,13 @@ def jobs(plan: Plan, names: Sequence[str]) -> list[Job]:
 
 
 def stream_through(data: str, method: str, order: str, folder: Path | None, plan: Plan) -> dict[str, Any]:
-    """Learn everything, and look for the worst prediction at the rows seen and at random places among them.
+    """Learn everything, and look for the worst prediction: at the rows seen, and at random places in the box around.
 
     Returns
     -------
     is_finite : whether all means and standard deviations are; rmse : at the rows seen, over the targets' spread.
-    worst : the largest absolute prediction, from the middle of the data's range, in halves of that range: 1 is its end.
+    worst, worst_around : the largest absolute prediction at the rows seen, and at the random places; from the middle of
+        the data's range, in halves of that range: 1 is its end.
     dropped : updates that failed; the batch then started a model.
     """
     rows = everything(data, order == "shuffled", folder, plan)
@@ -46,12 +47,12 @@ def stream_through(data: str, method: str, order: str, folder: Path | None, plan
     learned = learn(model, rows)
     mean, std = model.predict(rows.X, return_std=True)
     around, std_around = model.predict(_places_around(rows.X), return_std=True)
-    answers = np.concatenate([mean, around])
     return {
         **learned,
-        "is_finite": bool(np.isfinite([*answers, *std, *std_around]).all()),
+        "is_finite": bool(np.isfinite([*mean, *std, *around, *std_around]).all()),
         "rmse": float(np.sqrt(np.mean((mean - rows.y) ** 2)) / rows.y.std()),
-        "worst": _worst(answers, rows.y),
+        "worst": _worst(mean, rows.y),
+        "worst_around": _worst(around, rows.y),
         "dropped": sum(len(record.dropped) for record in model.history_),
         "n_rows": len(rows.y),
     }
