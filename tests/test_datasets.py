@@ -67,6 +67,11 @@ def test_groups_are_held_out_until_the_part_is_full():
     assert len(split.y) == 80
 
 
+def test_one_group_is_left_to_learn_from():
+    split = numbered(np.repeat(np.arange(3), 5), is_stream=True).split(0, 1.0, whole_groups=True)
+    assert (len(split.y), len(split.y_test)) == (5, 10)
+
+
 def test_every_group_is_held_out_sooner_or_later():
     data = numbered(np.repeat([3, 8, 5, 1], [4, 9, 2, 6]), is_stream=True)
     held = [set(data.groups[data.split(seed, 0.3, whole_groups=True).y_test.astype(int)]) for seed in range(40)]

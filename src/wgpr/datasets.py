@@ -112,8 +112,9 @@ def load(name: str, folder: str | Path | None = None, *, fetch: bool = False) ->
     if path is None or not path.exists():
         if fetch and name in ON_OPENML:
             return ON_OPENML[name]()
-        raise FileNotFoundError(f"{file_name} is not in {folder}; {how_to_get(name)}")
-    with np.load(path) as file:
+        where = "not given" if folder is None else f"not in {folder}"
+        raise FileNotFoundError(f"{file_name} is {where}; {how_to_get(name)}")
+    with path.open("rb") as stream, np.load(stream) as file:
         X, y, groups = columns(file)
         nothing = X[:0], y[:0]
         X_test, y_test = (file["X_test"], file["y_test"].ravel()) if "X_test" in file else nothing

@@ -11,7 +11,7 @@ from typing import Any
 
 from wgpr.estimators import PREDICTION_RULES, WGPRegressor
 from wgpr.paper import toy
-from wgpr.paper.contestants import make_wgpr
+from wgpr.paper.contestants import Settings, make_wgpr
 from wgpr.paper.jobs import Job
 from wgpr.paper.journal import Journal
 from wgpr.paper.learning import judge, learn
@@ -68,11 +68,14 @@ def _of_candidates(plan: Plan, course: str, trial: int) -> list[Job]:
 
 def _given(journal: Journal, course: str, trial: int, plan: Plan) -> dict[str, Any]:
     """The best finite thresholds: of the toy, those of its own study."""
-    names = {method: name for method, (name, _) in toy.METHODS.items()}
     if course == TOY:
-        seeds = plan.toy_search_seeds
-        return {name: toy.chosen_value(journal, method, seeds, finite=True) for method, name in names.items()}
-    return {name: chosen_value(journal, course, method, trial, name) for method, name in names.items()}
+        ours, theirs = (
+            toy.chosen_value(journal, method, plan.toy_search_seeds, finite=True) for method in ("WGPR", "SOLAR")
+        )
+        return {"threshold": {"threshold": ours}, "w_gen": theirs}
+    ours = chosen_value(journal, course, "WGPR", trial, "relative_threshold")
+    theirs = chosen_value(journal, course, "SOLAR", trial, "w_gen")
+    return {"threshold": {"relative_threshold": ours}, "w_gen": theirs}
 
 
 def without(
@@ -80,7 +83,7 @@ def without(
     splitting: str,
     update: str,
     trial: int,
-    relative_threshold: float,
+    threshold: Settings,
     w_gen: float,
     folder: Path | None,
     plan: Plan,
@@ -88,7 +91,7 @@ def without(
     """One fit with some elements exchanged, read by every prediction rule."""
     rule = KernelDistance(w_gen) if splitting == "distance" else splitting
     elements = {"splitting": rule, "learn_hyperparameters": update == "learned"}
-    settings = {"kernel": "se", "relative_threshold": relative_threshold}
+    settings = {"kernel": "se", **threshold}
     answer = _read_by_all(course, trial, settings | elements, folder, plan)
     return {**answer, "settings": {**settings, "w_gen": w_gen}}
 
@@ -97,13 +100,13 @@ def with_candidates(
     course: str,
     n_candidates: int,
     trial: int,
-    relative_threshold: float,
+    threshold: Settings,
     w_gen: float,
     folder: Path | None,
     plan: Plan,
 ) -> dict[str, Any]:
     """One fit with another number of models asked for each batch."""
-    settings = {"kernel": "se", "relative_threshold": relative_threshold, "n_candidates": n_candidates}
+    settings = {"kernel": "se", **threshold, "n_candidates": n_candidates}
     return {**_read_by_all(course, trial, settings, folder, plan), "settings": settings}
 
 

@@ -54,10 +54,11 @@ def threshold(relative: float, y: Array, n_points: int = N_INDUCING + BATCH_SIZE
 
 
 def make_wgpr(settings: Settings, y: Array, seed: int) -> WGPRegressor:
-    """With `relative_threshold` in place of `threshold`: one that means the same on every data set."""
-    others = {name: value for name, value in settings.items() if name != "relative_threshold"}
+    """With `relative_threshold`, which means the same on every data set, or `threshold`."""
+    others = dict(settings)
+    if "relative_threshold" in others:
+        others["threshold"] = threshold(others.pop("relative_threshold"), y)
     return WGPRegressor(
-        threshold=threshold(settings["relative_threshold"], y),
         n_inducing=N_INDUCING,
         n_candidates=others.pop("n_candidates", N_CANDIDATES),
         batch_size=BATCH_SIZE,

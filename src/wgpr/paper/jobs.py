@@ -69,10 +69,14 @@ def _results(
     jobs: Sequence[Job], journal: Journal, folder: Path | None, plan: Plan, n_jobs: int
 ) -> Iterable[tuple[Job, dict[str, Any] | str]]:
     """As they come, in whatever order; a text is the reason of a failure."""
-    calls = (
-        delayed(_done)(number, job.work, {**job.key, **job.given(journal), "folder": folder, "plan": plan})
-        for number, job in enumerate(jobs)
-    )
+    calls = []
+    for number, job in enumerate(jobs):
+        try:
+            given = job.given(journal)
+        except (LookupError, ValueError, ArithmeticError) as error:  # what it needs has failed
+            yield job, _reason(error)
+        else:
+            calls.append(delayed(_done)(number, job.work, {**job.key, **given, "folder": folder, "plan": plan}))
     workers = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2 * n_jobs")
     for number, result in workers(calls):
         yield jobs[number], result
@@ -82,4 +86,8 @@ def _done(number: int, work: Work, arguments: dict[str, Any]) -> tuple[int, dict
     try:
         return number, work(**arguments)
     except Exception as error:  # whatever it is, the other jobs can be done
-        return number, f"{type(error).__name__}: {error}"
+        return number, _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -84,19 +84,14 @@ class Journal:
 
     def of(self, study: str, **where: Any) -> list[Entry]:
         """The results of a study whose key has these values."""
-        return [
-            entry
-            for entry in self
-            if entry.study == study and all(entry.key.get(name) == value for name, value in where.items())
-        ]
+        wanted = _plain(where).items()
+        return [entry for entry in self if entry.study == study and wanted <= entry.key.items()]
 
     def _read(self, plan: Mapping[str, Any]) -> None:
         """All whole lines. What an interruption has left of the last one is cut off."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            write_whole(self.path, whole)
-        header, *lines = whole.decode().splitlines() or [""]
+        header, *lines = whole.splitlines() or [b""]
         beginning = _parsed(header, self.path)
         if beginning.get("plan") != json.loads(_line(plan)):
             raise JournalError(
@@ -107,6 +102,8 @@ class Journal:
             parts = _parsed(line, self.path, number)
             entry = Entry(parts["study"], parts["key"], parts["result"], parts["commit"])
             self._entries[_identity(entry.study, entry.key)] = entry
+        if whole != content:
+            write_whole(self.path, whole)
 
 
 def versions() -> dict[str, str]:
@@ -116,7 +113,7 @@ def versions() -> dict[str, str]:
 
 def commit() -> str:
     """Of this code, if it is a checkout; with a plus sign if it has changed since. Else its version."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    git = ["git", "-C", str(Path(__file__).parents[1])]  # of the whole package
     try:
         name = check_output([*git, "rev-parse", "--short=10", "HEAD"], stderr=DEVNULL, text=True).strip()
         is_changed = check_output([*git, "status", "--porcelain", "--", "."], stderr=DEVNULL, text=True).strip()
@@ -129,7 +126,7 @@ def _identity(study: str, key: Key) -> str:
     return study + json.dumps(_plain(key), sort_keys=True)
 
 
-def _parsed(line: str, path: Path, number: int = 1) -> dict[str, Any]:
+def _parsed(line: bytes, path: Path, number: int = 1) -> dict[str, Any]:
     try:
         parts = json.loads(line)
     except ValueError as error:

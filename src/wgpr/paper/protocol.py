@@ -44,13 +44,14 @@ def prepare(name: str, trial: int, folder: str | Path | None, plan: Plan) -> Cou
         return _toy(trial, plan)
     data = _shortened(load(name, folder, fetch=True), trial, plan)
     if len(data.y_test):  # an established split
-        return _course(data.shuffled(trial))
+        return _course(data.shuffled(trial), trial, plan)
     if not data.is_stream:
-        return _course(data.split(trial, TEST_PART))
+        return _course(data.split(trial, TEST_PART), trial, plan)
     stream = data.split(trial, TEST_PART, whole_groups=True)
     neighbours = stream.split(trial, NEIGHBOUR_PART)
-    course = _course(replace(neighbours, X_test=stream.X_test, y_test=stream.y_test))
-    return replace(course, X_near=neighbours.X_test, y_near=neighbours.y_test)
+    near = _some(len(neighbours.y_test), plan.max_test_rows, trial)
+    course = _course(replace(neighbours, X_test=stream.X_test, y_test=stream.y_test), trial, plan)
+    return replace(course, X_near=neighbours.X_test[near], y_near=neighbours.y_test[near])
 
 
 def validation(stream: Dataset, trial: int) -> Dataset:
@@ -68,18 +69,17 @@ def _toy(seed: int, plan: Plan) -> Course:
     """Random rows are held out: on a line there are no others."""
     X, y, _ = two_regimes(min(_TOY_ROWS, plan.max_rows or _TOY_ROWS), random_state=seed)
     data = Dataset(TOY, X, y, X[:0], y[:0], np.arange(len(y)), is_stream=True)
-    return _course(data.split(seed, TEST_PART))
+    return _course(data.split(seed, TEST_PART), seed, plan)
 
 
-def _course(data: Dataset) -> Course:
-    return Course(data, data.X[:0], data.y[:0])
+def _course(data: Dataset, trial: int, plan: Plan) -> Course:
+    kept = _some(len(data.y_test), plan.max_test_rows, trial)
+    return Course(replace(data, X_test=data.X_test[kept], y_test=data.y_test[kept]), data.X[:0], data.y[:0])
 
 
 def _shortened(data: Dataset, trial: int, plan: Plan) -> Dataset:
     """As much of it as the plan wants: of a stream the beginning, of others random rows."""
-    rows = slice(plan.max_rows) if data.is_stream else _some(len(data.y), plan.max_rows, trial)
-    kept = _some(len(data.y_test), plan.max_test_rows, trial)
-    return replace(data.rows(rows), X_test=data.X_test[kept], y_test=data.y_test[kept])
+    return data.rows(slice(plan.max_rows) if data.is_stream else _some(len(data.y), plan.max_rows, trial))
 
 
 def _some(n_rows: int, n_wanted: int | None, trial: int) -> Indices:

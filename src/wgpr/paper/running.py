@@ -6,6 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 from warnings import catch_warnings
+from zipfile import BadZipFile
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -25,7 +26,7 @@ def available(plan: Plan, folder: Path | None) -> tuple[list[str], list[str]]:
             with catch_warnings(action="ignore"):  # of attempts to reach OpenML
                 load(name, folder, fetch=True)
             found.append(name)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             missing.append(f"{name}: {error}")
     return found, missing
 

@@ -69,7 +69,7 @@ def chosen(journal: Journal, course: str, method: str, trial: int) -> Settings:
     contestant = CONTESTANTS[method]
     return min(
         (
-            (reading["rmse"], number, {**_restored(entry["settings"]), **reading["reading"]})
+            (float(reading["rmse"]), number, {**_restored(entry["settings"]), **reading["reading"]})
             for number, entry in enumerate(tried(journal, course, contestant.searched, trial))
             for reading in entry["readings"]
             if reading["reading"] in contestant.reading
@@ -81,7 +81,7 @@ def chosen(journal: Journal, course: str, method: str, trial: int) -> Settings:
 def chosen_value(journal: Journal, course: str, method: str, trial: int, name: str) -> float:
     """The best threshold that is neither 0 nor infinite, with the kernel and the long climb of the paper."""
     finite = [
-        (entry["readings"][0]["rmse"], value)
+        (float(entry["readings"][0]["rmse"]), value)
         for entry in tried(journal, course, CONTESTANTS[method].searched, trial)
         if _is_as_in_the_paper(entry["settings"]) and 0.0 < (value := float(entry["settings"][name])) < inf
     ]

@@ -18,7 +18,7 @@ from wgpr.paper.protocol import prepare
 
 PICTURE = "toy picture"
 METHODS: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    "WGPR": ("relative_threshold", (0.0, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1, inf)),
+    "WGPR": ("threshold", (0.0, 0.3, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, inf)),
     "SOLAR": ("w_gen", (0.0, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.8)),
 }
 
@@ -90,5 +90,4 @@ def chosen_value(journal: Journal, method: str, seeds: tuple[int, ...], *, finit
 
 def of_value(journal: Journal, method: str, value: float, seeds: tuple[int, ...]) -> list[Entry]:
     """The results of one setting on these toys."""
-    wanted = "inf" if value == inf else value
-    return [entry for entry in journal.of(TOY, method=method, value=wanted) if entry["seed"] in seeds]
+    return [entry for entry in journal.of(TOY, method=method, value=value) if entry["seed"] in seeds]
