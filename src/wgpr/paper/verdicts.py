@@ -17,8 +17,11 @@ _PUBLISHED_COURSES = ("kin40k", "abalone", "pumadyn")
 _RIVALS = ("SOLAR", "OVFE")
 _WANTED_WINS, _WANTED_TOYS = 5, 8
 
-# A prediction at a row seen that is so many half ranges of the data away from their middle has diverged.
-DIVERGED = 2.0
+# A mean squared error of so many variances of the targets is no error of a method that has converged.
+_DIVERGED = 3.0
+
+# As in `benchmarks/robustness.py`.
+_MOST_RANGES = 10.0
 
 
 class Verdict(NamedTuple):
@@ -34,6 +37,7 @@ def verdicts(journal: Journal, plan: Plan) -> list[Verdict]:
     """All of them."""
     return [
         _complete(journal),
+        _stable(journal),
         *(_better_than_published(journal, course) for course in _PUBLISHED_COURSES),
         _better_than_rivals(journal, "WGPR"),
         _better_than_rivals(journal, "WGPR, any rule"),
@@ -54,22 +58,45 @@ def verdicts_table(journal: Journal, plan: Plan) -> Table:
 
 def _complete(journal: Journal) -> Verdict:
     cells = [(course, method) for course in courses_of(journal) for method in METHODS]
-    missing = [f"{method} on {COURSES[course]}" for course, method in cells if not over_trials(journal, course, method)]
-    diverged = [
-        f"{entry['method']} on {entry['data']} ({entry['order']})"
-        for entry in journal.of(STABILITY)
-        if not entry["is_finite"] or entry["worst"] > DIVERGED
-    ]
-    n_runs = len(journal.of(STABILITY))
-    filled, sound = len(cells) - len(missing), n_runs - len(diverged)
-    measured = f"{filled} of {len(cells)} cells filled, {sound} of {n_runs} runs of the stability study sound"
-    listed = "; ".join(missing + diverged)
+    missing = [place for place in cells if over_trials(journal, *place) is None]
+    diverged = [place for place in cells if place not in missing and _has_diverged(journal, *place)]
+    listed = "; ".join(f"{method} on {COURSES[course]}" for course, method in missing + diverged)
     return Verdict(
-        "cells that are missing, runs that diverge",
+        "cells of the methods table that are missing or diverged",
         "none",
-        f"{measured}{': not ' + listed if listed else ''}",
+        f"{len(missing)} missing and {len(diverged)} diverged of {len(cells)}{': ' + listed if listed else ''}",
         not missing + diverged if cells else None,
     )
+
+
+def _has_diverged(journal: Journal, course: str, method: str) -> bool:
+    """Whether the error is not finite, or far worse than that of the targets' mean, in any trial."""
+    entries = journal.of(TABLES, course=course, method=method)
+    return not all(float(entry["test"]["smse"]) <= _DIVERGED for entry in entries)
+
+
+def _stable(journal: Journal) -> Verdict:
+    entries = journal.of(STABILITY)
+    if not entries:
+        return Verdict("stability", "-", "-", None)
+    finite = [entry for entry in entries if entry["is_finite"]]
+    worst = max(finite, key=lambda entry: entry["worst"])
+    around = max(finite, key=lambda entry: entry["worst_around"])
+    measured = (
+        f"{len(finite)} of {len(entries)} finite; worst {worst['worst'] / 2:.1f} ranges from the middle at a row seen "
+        f"({_named(worst)}), {around['worst_around'] / 2:.1f} in the box around ({_named(around)})"
+    )
+    is_sound = len(finite) == len(entries) and around["worst_around"] <= 2 * _MOST_RANGES >= worst["worst"]
+    return Verdict(
+        "every method on every data set, natural and shuffled",
+        f"finite, within {_MOST_RANGES:g} ranges of the data",
+        measured,
+        is_sound,
+    )
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry['method']}, {COURSES.get(entry['data'], entry['data'])}, {entry['order']}"
 
 
 def _better_than_published(journal: Journal, course: str) -> Verdict:
