@@ -230,10 +230,11 @@ def test_everything_is_in_its_own_order_or_shuffled(monkeypatch, data):
     assert (np.diff(shuffled.y) < 0).any()
 
 
-def test_random_rows_of_the_toy_are_held_out():
+def test_every_other_sample_of_the_toy_is_held_out():
     first, same, other = (prepare(TOY, seed, None, FULL).stream for seed in (0, 0, 1))
-    assert (len(first.y), len(first.y_test)) == (2400, 600)
-    assert len(prepare(TOY, 0, None, TINY).stream.y) == 240
+    assert (len(first.y), len(first.y_test)) == (3000, 3000)
+    assert (first.X[:, 0] < 150).sum() == 15 * BATCH_SIZE
+    assert len(prepare(TOY, 0, None, TINY).stream.y) == TINY.max_rows
     assert (np.diff(first.X[:, 0]) > 0).all()
     assert not set(first.X[:, 0]) & set(first.X_test[:, 0])
     np.testing.assert_array_equal(first.y, same.y)
@@ -893,7 +894,7 @@ def test_the_toy_is_tried_and_drawn(value, n_models):
     assert picture["n_models"] == n_models
     assert {len(picture[name]) for name in ("x", "mean", "std", "model")} == {600}
     assert set(picture["model"]) == set(range(n_models))
-    assert len(picture["X"]) == len(picture["y"]) == 80
+    assert len(picture["X"]) == len(picture["y"]) == 100
     json.dumps(picture, allow_nan=True)
 
 

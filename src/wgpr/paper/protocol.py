@@ -66,10 +66,11 @@ def everything(name: str, is_shuffled: bool, folder: str | Path | None, plan: Pl
 
 
 def _toy(seed: int, plan: Plan) -> Course:
-    """Random rows are held out: on a line there are no others."""
-    X, y, _ = two_regimes(min(_TOY_ROWS, plan.max_rows or _TOY_ROWS), random_state=seed)
-    data = Dataset(TOY, X, y, X[:0], y[:0], np.arange(len(y)), is_stream=True)
-    return _course(data.split(seed, TEST_PART), seed, plan)
+    """Every other sample is learned, and the rest held out. The border of the regimes is that of two batches, then."""
+    n_rows = min(_TOY_ROWS, plan.max_rows or _TOY_ROWS)
+    X, y, _ = two_regimes(2 * n_rows, random_state=seed)
+    data = Dataset(TOY, X[::2], y[::2], X[1::2], y[1::2], np.arange(n_rows), is_stream=True)
+    return _course(data, seed, plan)
 
 
 def _course(data: Dataset, trial: int, plan: Plan) -> Course:

@@ -140,7 +140,7 @@ def _toy_table(journal: Journal, plan: Plan) -> Table:
             each = f"{min(counts)} to {max(counts)}" if len(set(counts)) > 1 else str(counts[0])
             rows.append((f"{method}, {name.replace('_', ' ')} {value:g}", each, cell(errors)))
     return Table(
-        f"Models and RMSE over {len(plan.toy_seeds)} toys, at rows held out, with noise (0.25).",
+        f"Models and RMSE over {len(plan.toy_seeds)} toys, at samples between those learned, with noise (0.25).",
         ("", "models", "RMSE"),
         rows,
         note="Bold: the setting that was chosen on other toys, the fewest models of those within 2 % of the least "
