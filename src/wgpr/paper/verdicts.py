@@ -50,10 +50,10 @@ def verdicts_table(journal: Journal, plan: Plan) -> Table:
     """As a table."""
     words = {True: "yes", False: "no", None: "not run"}
     rows = [
-        (verdict.what, verdict.wanted, verdict.measured, words[verdict.is_reached])
+        (verdict.what, words[verdict.is_reached], verdict.wanted, verdict.measured)
         for verdict in verdicts(journal, plan)
     ]
-    return Table("What was to be shown.", ("", "wanted", "measured", "reached"), rows, main_rows=(), wide_columns=(2,))
+    return Table("", ("", "reached", "wanted", "measured"), rows, main_rows=(), wide_columns=(0, 3))
 
 
 def _complete(journal: Journal) -> Verdict:
@@ -89,7 +89,7 @@ def _stable(journal: Journal) -> Verdict:
     is_sound = len(finite) == len(entries) and around["worst_around"] <= 2 * _MOST_RANGES >= worst["worst"]
     return Verdict(
         "every method on every data set, natural and shuffled",
-        f"finite, within {_MOST_RANGES:g} ranges of the data",
+        f"finite, in {_MOST_RANGES:g} ranges",
         measured,
         is_sound,
     )
