@@ -129,7 +129,8 @@ def _reason_of_sarcos(journal: Journal, method: str) -> str:
         "A tenth of the data (4,449 rows), and blocks of 10 s are held out; the official test rows are nearly all in "
         f"the training set. On single rows of the recording, ours has {cell(near)}."
     )
-    return f"{data} Theirs diverged; see Abalone." if method == "OVFE" else data
+    more = {"OVFE": " Theirs diverged; see Abalone.", "SOLAR": " And its updates do not forget; see kin40k."}
+    return data + more.get(method, "")
 
 
 # Times
