@@ -1031,7 +1031,7 @@ def test_data_that_are_missing_are_named(monkeypatch, small_folder):
     assert found == ["tzibana", "kin40k", "abalone", "motorcycle"]
     assert [sentence.split(":")[0] for sentence in missing] == ["opinicon", "sarcos", "pumadyn"]
     assert "name the folder that holds it" in missing[0]
-    assert "no network" in missing[1]
+    assert "OpenML cannot be reached" in missing[1]
     jobs = running.all_jobs(QUICK, found)
     assert {job.key["course"] for job in jobs if "course" in job.key} == {TOY, "tzibana", "kin40k", "abalone"}
 

@@ -158,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "nowhere"], "there is no folder nowhere; name the one with the data sets with --data or WGPR_DATA"),
+        (["--data", "nowhere"], "nowhere is no folder; name the one with the data sets with --data or WGPR_DATA"),
         (["-o", __file__], "is a file, and the results need a folder"),
     ],
 )

@@ -138,7 +138,7 @@ def reproduce(
     if output.is_file():
         raise SettingsError(f"{output} is a file, and the results need a folder; name another with -o")
     if data is not None and not data.is_dir():
-        raise SettingsError(f"there is no folder {data}; name the one with the data sets with --data or WGPR_DATA")
+        raise SettingsError(f"{data} is no folder; name the one with the data sets with --data or WGPR_DATA")
     if not reproduce_paper(output, data=data, quick=quick, n_jobs=jobs or os.cpu_count() or 1, fresh=fresh):
         raise typer.Exit(FAILURE)
 

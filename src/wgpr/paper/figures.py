@@ -477,7 +477,7 @@ WORDS = {
         "Samples of the toy, and mean and 95 % band of each method, coloured by the model that answers.",
     ),
     "toy_sweep": Words(
-        "RMSE on random rows with noise, which were held out, against the number of models, on several toys: a "
+        "RMSE at samples between those learned, with noise, against the number of models, on several toys: a "
         "faint mark for each toy and threshold, and a line through the means of each threshold.",
         "RMSE on the toy against the number of models, for WGPR and SOLAR.",
     ),

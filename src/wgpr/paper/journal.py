@@ -52,7 +52,7 @@ class Journal:
         self.path, self.commit = path, commit()
         self._entries: dict[str, Entry] = {}
         self.versions = versions()
-        if path.exists():
+        if path.exists() and path.stat().st_size:
             self._read(plan)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from wgpr.datasets import load
+from wgpr.datasets import DATASETS, load
 from wgpr.paper import ablation, search, stability, sweep, tables, toy
 from wgpr.paper.jobs import Failure, Job, run
 from wgpr.paper.journal import Journal
@@ -27,8 +27,18 @@ def available(plan: Plan, folder: Path | None) -> tuple[list[str], list[str]]:
                 load(name, folder, fetch=True)
             found.append(name)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            missing.append(f"{name}: {error}")
+            missing.append(_why_missing(name, folder, error))
     return found, missing
+
+
+def _why_missing(name: str, folder: Path | None, error: Exception) -> str:
+    """One sentence, with what to do about it."""
+    file_name = DATASETS[name][0]
+    if folder is not None and (folder / file_name).exists():
+        return f"{name}: {file_name} cannot be read ({type(error).__name__}); get it anew"
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: {error} (docs/paper.md says what is in it)"
+    return f"{name}: {file_name} is not in the folder, and OpenML cannot be reached; connect, or add the file"
 
 
 def all_jobs(plan: Plan, names: Sequence[str]) -> list[Job]:

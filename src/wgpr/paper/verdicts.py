@@ -1,5 +1,6 @@
 """What the reproduction must show, and whether it does."""
 
+from collections import defaultdict
 from statistics import median
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def verdicts(journal: Journal, plan: Plan) -> list[Verdict]:
 
 def verdicts_table(journal: Journal, plan: Plan) -> Table:
     """As a table."""
-    words = {True: "yes", False: "no", None: "not run"}
+    words = {True: "yes", False: "no", None: "not run"} if plan.max_rows is None else defaultdict(lambda: "quick look")
     rows = [
         (verdict.what, words[verdict.is_reached], verdict.wanted, verdict.measured)
         for verdict in verdicts(journal, plan)
