@@ -128,6 +128,8 @@ def toy_sweep(journal: Journal, seeds: Sequence[int]) -> Picture | None:
     ax.axhline(TOY_NOISE, color="0.4", linewidth=1, linestyle="--")
     ax.text(1.01, TOY_NOISE, f"noise\n{TOY_NOISE}", color="0.4", va="center", transform=ax.get_yaxis_transform())
     _label_models(ax, "RMSE")
+    ax.set_yscale("log")
+    tick(ax.yaxis)
     _legend_with_published(figure, _star)
     return _picture("toy_sweep", figure)
 
