@@ -876,13 +876,13 @@ def test_of_those_as_good_as_the_best_the_fewest_models_are_chosen(journal, resu
     toys(journal, "WGPR", {10.0: (0.1, 1)}, seeds=(0, 1))
     toys(journal, "SOLAR", {0.3: (0.1, 1)})
     for now in (journal, reopened(journal)):
-        assert toy.chosen_value(now, "WGPR", (100, 101)) == best
+        assert toy.chosen_value(now, "WGPR", replace(TINY, toy_search_seeds=(100, 101))) == best
 
 
 def test_a_finite_value_is_neither_end(journal):
     toys(journal, "WGPR", {0.0: (0.1, 1), inf: (0.1, 1), 5.0: (1.0, 3), 10.0: (1.5, 2)})
-    assert toy.chosen_value(journal, "WGPR", (100, 101)) in (0.0, inf)
-    assert toy.chosen_value(journal, "WGPR", (100, 101), finite=True) == 5.0
+    assert toy.chosen_value(journal, "WGPR", replace(TINY, toy_search_seeds=(100, 101))) in (0.0, inf)
+    assert toy.chosen_value(journal, "WGPR", replace(TINY, toy_search_seeds=(100, 101)), finite=True) == 5.0
 
 
 @pytest.mark.parametrize(("value", "n_models"), [(0.0, 3), (inf, 1)])
@@ -917,7 +917,7 @@ def test_every_fit_of_the_ablation_is_read_by_every_rule(journal, splitting):
 def test_without_nothing_it_is_the_method_itself():
     method = toy.try_value("WGPR", 0.01, 0, None, TINY)
     whole = ablation.without(TOY, "wasserstein", "learned", 0, {"threshold": 0.01}, 0.5, None, TINY)
-    as_many = ablation.with_candidates(TOY, N_CANDIDATES, 0, {"threshold": 0.01}, 0.5, None, TINY)
+    as_many = ablation.with_candidates(TOY, N_CANDIDATES, 0, {"threshold": 0.01}, None, TINY)
     for answer in (whole, as_many):
         assert answer["rules"]["nearest"] == method["test"]
         assert answer["n_models"] == method["n_models"]

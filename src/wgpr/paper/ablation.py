@@ -44,7 +44,7 @@ def _of_elements(plan: Plan, course: str, trial: int) -> list[Job]:
             {"course": course, "splitting": splitting, "update": update, "trial": trial},
             without,
             cost=guess(course, "WGPR", plan) * (1.0 if splitting in ("wasserstein", "evidence") else 0.4),
-            given=partial(_given, course=course, trial=trial, plan=plan),
+            given=partial(_given_thresholds, course=course, trial=trial, plan=plan),
             round=1,
         )
         for splitting in SPLITTING
@@ -59,23 +59,28 @@ def _of_candidates(plan: Plan, course: str, trial: int) -> list[Job]:
             {"course": course, "n_candidates": n_candidates, "trial": trial},
             with_candidates,
             cost=guess(course, "WGPR", plan) * (0.3 + 0.15 * min(n_candidates, 20)),
-            given=partial(_given, course=course, trial=trial, plan=plan),
+            given=partial(_given_threshold, course=course, trial=trial, plan=plan),
             round=1,
         )
         for n_candidates in plan.n_candidates
     ]
 
 
-def _given(journal: Journal, course: str, trial: int, plan: Plan) -> dict[str, Any]:
-    """The best finite thresholds: of the toy, those of its own study."""
+def _given_thresholds(journal: Journal, course: str, trial: int, plan: Plan) -> dict[str, Any]:
+    return {
+        **_given_threshold(journal, course, trial, plan),
+        "w_gen": toy.chosen_value(journal, "SOLAR", plan, finite=True)
+        if course == TOY
+        else chosen_value(journal, course, "SOLAR", trial, "w_gen"),
+    }
+
+
+def _given_threshold(journal: Journal, course: str, trial: int, plan: Plan) -> dict[str, Any]:
+    """The best finite threshold: of the toy, that of its own study."""
     if course == TOY:
-        ours, theirs = (
-            toy.chosen_value(journal, method, plan.toy_search_seeds, finite=True) for method in ("WGPR", "SOLAR")
-        )
-        return {"threshold": {"threshold": ours}, "w_gen": theirs}
-    ours = chosen_value(journal, course, "WGPR", trial, "relative_threshold")
-    theirs = chosen_value(journal, course, "SOLAR", trial, "w_gen")
-    return {"threshold": {"relative_threshold": ours}, "w_gen": theirs}
+        return {"threshold": {"threshold": toy.chosen_value(journal, "WGPR", plan, finite=True)}}
+    value = chosen_value(journal, course, "WGPR", trial, "relative_threshold")
+    return {"threshold": {"relative_threshold": value}}
 
 
 def without(
@@ -97,13 +102,7 @@ def without(
 
 
 def with_candidates(
-    course: str,
-    n_candidates: int,
-    trial: int,
-    threshold: Settings,
-    w_gen: float,
-    folder: Path | None,
-    plan: Plan,
+    course: str, n_candidates: int, trial: int, threshold: Settings, folder: Path | None, plan: Plan
 ) -> dict[str, Any]:
     """One fit with another number of models asked for each batch."""
     settings = {"kernel": "se", **threshold, "n_candidates": n_candidates}

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from wgpr.paper import published, sweep, toy
-from wgpr.paper.journal import Entry, Journal
+from wgpr.paper.journal import Journal
 from wgpr.paper.numbers import Spread, cell, courses_of, field, over_trials
-from wgpr.paper.plan import COURSES, Plan
+from wgpr.paper.plan import BATCH_SIZE, COURSES, Plan
+from wgpr.paper.tables import EXACT
 from wgpr.paper.verdicts import models_of_solar_at_equal_error
 from wgpr.report import Table
 
@@ -45,14 +46,23 @@ def _table(caption: str, comparisons: Iterator[Comparison] | list[Comparison]) -
 
 
 def _errors(journal: Journal) -> Iterator[Comparison]:
+    for method, course, known in _cells(journal):
+        figure = "did not converge" if known is None else f"{known.rmse:.3f}"
+        ours = cell(over_trials(journal, course, method))
+        yield Comparison(
+            f"{method}, {COURSES[course]}", figure + _where(course), ours, _reason(journal, method, course)
+        )
+
+
+def _cells(journal: Journal) -> Iterator[tuple[str, str, published.Cell | None]]:
+    """Method, data set and what was published, for every cell of the table that there are results of."""
     for method, cells in published.RESULTS.items():
         for course in courses_of(journal):
-            known, ours = cells[published.stands_in_for(course)], over_trials(journal, course, method)
-            figure = "did not converge" if known is None else f"{known.rmse:.3f}"
-            lake = " (Claytor)" if course in _LAKES else ""
-            yield Comparison(
-                f"{method}, {COURSES[course]}", figure + lake, cell(ours), _reason(journal, method, course)
-            )
+            yield method, course, cells[published.stands_in_for(course)]
+
+
+def _where(course: str) -> str:
+    return " (Claytor)" if course in _LAKES else ""
 
 
 def _reason(journal: Journal, method: str, course: str) -> str:
@@ -104,7 +114,7 @@ def _figures(journal: Journal, method: str, course: str) -> dict[str, str]:
     models = over_trials(journal, course, method, "n_models")
     return {
         "models": "-" if models is None else f"{models.mean:.3g}",
-        "exact": cell(over_trials(journal, course, "exact GP")),
+        "exact": cell(over_trials(journal, course, EXACT)),
         "always": cell(_of_value(journal, course, "WGPR", 0.0, "test.rmse")),
     }
 
@@ -137,13 +147,10 @@ def _reason_of_sarcos(journal: Journal, method: str) -> str:
 
 
 def _times(journal: Journal) -> Iterator[Comparison]:
-    for method, cells in published.RESULTS.items():
-        for course in courses_of(journal):
-            known = cells[published.stands_in_for(course)]
-            seconds, rows = (over_trials(journal, course, method, name) for name in ("seconds", "n_rows"))
-            lake = " (Claytor)" if course in _LAKES else ""
-            figure = "-" if known is None else f"{known.seconds:.1f}{lake}"
-            yield Comparison(f"{method}, {COURSES[course]}", figure, cell(seconds), _reason_of_time(seconds, rows))
+    for method, course, known in _cells(journal):
+        seconds, rows = (over_trials(journal, course, method, name) for name in ("seconds", "n_rows"))
+        figure = "-" if known is None else f"{known.seconds:.1f}{_where(course)}"
+        yield Comparison(f"{method}, {COURSES[course]}", figure, cell(seconds), _reason_of_time(seconds, rows))
 
 
 def _reason_of_time(seconds: Spread | None, rows: Spread | None) -> str:
@@ -157,9 +164,8 @@ def _reason_of_time(seconds: Spread | None, rows: Spread | None) -> str:
 
 def _of_toys(journal: Journal, plan: Plan) -> Iterator[Comparison]:
     for method, known in published.TOY.items():
-        value = toy.chosen_value(journal, method, plan.toy_search_seeds)
-        entries = toy.of_value(journal, method, value, plan.toy_seeds)
-        models, errors = (Spread.of(values) for values in _models_and_errors(entries))
+        entries = toy.with_chosen_value(journal, method, plan)
+        models, errors = (Spread.of([field(entry, path) for entry in entries]) for path in ("n_models", "test.rmse"))
         reason = (
             "The published toy is described, not given: ours has two GPs of other hyperparameters, and noise of 0.25, "
             "which no error can be below. The setting was chosen on other toys."
@@ -168,10 +174,6 @@ def _of_toys(journal: Journal, plan: Plan) -> Iterator[Comparison]:
         yield Comparison(
             f"{method}, toy: RMSE", f"{known.rmse:.2f}", cell(errors), _reason_of_toy(journal, plan, method)
         )
-
-
-def _models_and_errors(entries: list[Entry]) -> tuple[list[float], list[float]]:
-    return [entry["n_models"] for entry in entries], [entry["test"]["rmse"] for entry in entries]
 
 
 def _reason_of_toy(journal: Journal, plan: Plan, method: str) -> str:
@@ -190,7 +192,7 @@ def _of_lakes(journal: Journal) -> Iterator[Comparison]:
                 over_trials(journal, course, method, path) for path in ("n_models", "test.smse", "n_rows")
             )
             assert rows is not None
-            name, batches = f"{method}, {COURSES[course]}", -(-round(rows.mean) // 100)
+            name, batches = f"{method}, {COURSES[course]}", -(-round(rows.mean) // BATCH_SIZE)
             yield Comparison(
                 f"{name}: models", f"{known.n_models} (Claytor)", cell(models),
                 f"{batches} batches in place of {published.LAKE_BATCHES}, and the number that the validation prefers.",

@@ -7,11 +7,10 @@ from wgpr.estimators import PREDICTION_RULES
 from wgpr.paper.ablation import ABLATION, CANDIDATES, COURSES, SPLITTING, UPDATES
 from wgpr.paper.journal import Entry, Journal
 from wgpr.paper.numbers import Spread, cell
+from wgpr.paper.plan import ALL_CANDIDATES, N_CANDIDATES
 from wgpr.paper.plan import COURSES as NAMES
-from wgpr.paper.plan import N_CANDIDATES
 from wgpr.report import Table
 
-ALL_CANDIDATES = 1000  # more than there are models
 _AS_PUBLISHED = {"splitting": "wasserstein", "rule": "nearest", "update": "learned"}
 
 
@@ -75,7 +74,7 @@ def candidates_table(journal: Journal) -> Table:
     counts = sorted({entry.key["n_candidates"] for entry in journal.of(CANDIDATES)})
     rows = [
         (
-            "all" if n > ALL_CANDIDATES else str(n),
+            "all" if n == ALL_CANDIDATES else str(n),
             *(_with_seconds(journal.of(CANDIDATES, course=course, n_candidates=n)) for course in courses_of(journal)),
         )
         for n in counts
@@ -156,7 +155,7 @@ def _on_candidates(journal: Journal) -> str:
         known = [ratio for ratio in ratios if ratio is not None]
         if known:
             errors, seconds = zip(*known, strict=True)
-            name = "all" if n > ALL_CANDIDATES else str(n)
+            name = "all" if n == ALL_CANDIDATES else str(n)
             time = f"in {geometric_mean(seconds):.2f} times the time"
             parts.append(f"{name} in place of {N_CANDIDATES}: {_mean_change(errors)}, {time}")
     return "; ".join(parts) + "."

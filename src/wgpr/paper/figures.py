@@ -39,7 +39,7 @@ from wgpr.paper.marks import (
     strong,
     tick,
 )
-from wgpr.paper.plan import COURSES, FULL, N_CANDIDATES, TOY
+from wgpr.paper.plan import ALL_CANDIDATES, COURSES, N_CANDIDATES, TOY
 from wgpr.paper.tables import EXACT, INTERPOLATION, TABLES
 from wgpr.plots import COLOURS
 from wgpr.report import Picture
@@ -65,7 +65,6 @@ TOY_NOISE = 0.25
 STREAMS = ("opinicon", "tzibana", "sarcos")
 WIDTHS = {"SOLAR": 2.8, "LGPR": 2.2, OURS: 1.6}  # of curves: those that are equal can all be seen
 _SWEPT, _SWEPT_ROWS = "kin40k", 10_000
-_ALL = max(FULL.n_candidates)
 
 _COLOURS_OF_RATIOS, _LARGEST_RATIO = "YlGnBu", 4.0
 _DARK = 0.6  # of the colours, as a part of their scale
@@ -403,7 +402,7 @@ def candidates_picture(journal: Journal) -> Picture | None:
 def _label_candidates(ax: Axes, numbers: Sequence[int], what: str) -> None:
     """With at least 5 % above and below: less is noise, and should not look like more."""
     ax.axhline(1.0, color="0.3", linewidth=1)
-    ax.set_xticks(range(len(numbers)), ["all" if number == _ALL else str(number) for number in numbers])
+    ax.set_xticks(range(len(numbers)), ["all" if number == ALL_CANDIDATES else str(number) for number in numbers])
     ax.set_xlabel("models tried for each batch")
     ax.set_title(f"{what}, over that with {N_CANDIDATES}", loc="left", fontsize="medium")
     low, high = ax.get_ylim()

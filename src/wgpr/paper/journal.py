@@ -130,10 +130,15 @@ def _parsed(line: bytes, path: Path, number: int = 1) -> dict[str, Any]:
     try:
         parts = json.loads(line)
     except ValueError as error:
-        raise JournalError(f"line {number} of {path} is no JSON; remove it, or give --fresh to begin anew") from error
+        raise JournalError(f"line {number} of {path} is no JSON; {_remedy(number)}") from error
     if not isinstance(parts, dict) or not ({"study", "key", "result", "commit"} <= set(parts) or number == 1):
-        raise JournalError(f"line {number} of {path} is no result; remove it, or give --fresh to begin anew")
+        raise JournalError(f"line {number} of {path} is no result; {_remedy(number)}")
     return parts
+
+
+def _remedy(number: int) -> str:
+    """The first line has the plan, and cannot be done without."""
+    return "give --fresh to begin anew" if number == 1 else "remove it, or give --fresh to begin anew"
 
 
 def _line(content: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """The search for settings: sixteen fits for each method, judged on a part of the training stream, never on the test."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -103,10 +102,6 @@ def _restored(settings: Settings) -> Settings:
     return {name: inf if value == "inf" else value for name, value in settings.items()}
 
 
-def given_settings(course: str, method: str, trial: int) -> Any:
-    """What a job is given from the search."""
-    return partial(_given_settings, course=course, method=method, trial=trial)
-
-
-def _given_settings(journal: Journal, course: str, method: str, trial: int) -> dict[str, Any]:
+def given_settings(journal: Journal, course: str, method: str, trial: int) -> dict[str, Any]:
+    """What a final fit is given."""
     return {"settings": chosen(journal, course, method, trial)}

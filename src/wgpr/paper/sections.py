@@ -130,7 +130,7 @@ def _toy_table(journal: Journal, plan: Plan) -> Table:
     rows: list[tuple[str, ...]] = []
     main = []
     for method, (name, values) in toy.METHODS.items():
-        chosen = toy.chosen_value(journal, method, plan.toy_search_seeds)
+        chosen = toy.chosen_value(journal, method, plan)
         for value in values:
             entries = toy.of_value(journal, method, value, plan.toy_seeds)
             counts = [entry["n_models"] for entry in entries]
@@ -224,9 +224,8 @@ def _stability_section(journal: Journal) -> Section:
             "Every method with the package's default settings, in natural and in shuffled order, on all rows. The "
             "paper has no numbers for OVFE on the lake, on SARCOS and on Abalone, as it did not converge.",
             Table(
-                "RMSE at the rows seen, over the targets' standard deviation; worst absolute prediction, in half "
-                "ranges of the data from their middle, at the rows seen / at 2,000 random places in the box around "
-                "them.",
+                "RMSE at the rows seen, over the targets' standard deviation; worst absolute prediction, in ranges "
+                "of the data from their middle, at the rows seen / at 2,000 random places in the box around them.",
                 ("", *WHO),
                 rows,
                 note=f"0.5 is the end of the data's range; tzibana-raw has the suspect fixes too. {n_finite} of "

@@ -35,7 +35,7 @@ def _finals(plan: Plan, course: str, trial: int) -> list[Job]:
             {"course": course, "method": method, "trial": trial},
             final,
             cost=guess(course, method, plan),
-            given=given_settings(course, method, trial),
+            given=partial(given_settings, course=course, method=method, trial=trial),
             round=1,
         )
         for method in CONTESTANTS

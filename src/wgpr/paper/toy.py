@@ -31,23 +31,22 @@ _SEED = 0
 
 def jobs(plan: Plan) -> list[Job]:
     """Every setting on every toy; then the picture."""
-    seeds = plan.toy_search_seeds
     return [
         *(
             Job(TOY, {"method": method, "value": value, "seed": seed}, try_value, cost=2.0)
             for method, (_, values) in METHODS.items()
             for value in values
-            for seed in (*plan.toy_seeds, *seeds)
+            for seed in (*plan.toy_seeds, *plan.toy_search_seeds)
         ),
         *(
-            Job(PICTURE, {"method": method}, draw, cost=2.0, given=partial(_given, method=method, seeds=seeds), round=1)
+            Job(PICTURE, {"method": method}, draw, cost=2.0, given=partial(_given, method=method, plan=plan), round=1)
             for method in METHODS
         ),
     ]
 
 
 def try_value(method: str, value: float, seed: int, folder: Path | None, plan: Plan) -> dict[str, Any]:
-    """One fit, judged on random rows with noise."""
+    """One fit, judged between its samples, with noise."""
     stream = prepare(TOY, seed, folder, plan).stream
     model = CONTESTANTS[method].make(_settings(method, value), stream.y, seed)
     learned = learn(model, stream)
@@ -72,17 +71,22 @@ def _settings(method: str, value: float) -> Settings:
     return {"kernel": "se", METHODS[method][0]: value}
 
 
-def _given(journal: Journal, method: str, seeds: tuple[int, ...]) -> dict[str, Any]:
-    return {"value": chosen_value(journal, method, seeds)}
+def _given(journal: Journal, method: str, plan: Plan) -> dict[str, Any]:
+    return {"value": chosen_value(journal, method, plan)}
 
 
-def chosen_value(journal: Journal, method: str, seeds: tuple[int, ...], *, finite: bool = False) -> float:
+def with_chosen_value(journal: Journal, method: str, plan: Plan) -> list[Entry]:
+    """The results on the toys that count, with the setting that was chosen on the others."""
+    return of_value(journal, method, chosen_value(journal, method, plan), plan.toy_seeds)
+
+
+def chosen_value(journal: Journal, method: str, plan: Plan, *, finite: bool = False) -> float:
     """Of the settings that are as good as the best on the toys for the search, the one with the fewest models.
 
     finite : neither 0 nor infinite.
     """
     values = [value for value in METHODS[method][1] if not finite or 0.0 < value < inf]
-    tried = {value: of_value(journal, method, value, seeds) for value in values}
+    tried = {value: of_value(journal, method, value, plan.toy_search_seeds) for value in values}
     errors = {value: mean(entry["test"]["rmse"] for entry in entries) for value, entries in tried.items()}
     good = [value for value in tried if errors[value] <= AS_GOOD * min(errors.values())]
     return min(good, key=lambda value: (mean(entry["n_models"] for entry in tried[value]), errors[value]))

@@ -1,6 +1,5 @@
 """What the reproduction must show, and whether it does."""
 
-from collections import defaultdict
 from statistics import median
 from typing import NamedTuple
 
@@ -49,9 +48,14 @@ def verdicts(journal: Journal, plan: Plan) -> list[Verdict]:
 
 def verdicts_table(journal: Journal, plan: Plan) -> Table:
     """As a table."""
-    words = {True: "yes", False: "no", None: "not run"} if plan.max_rows is None else defaultdict(lambda: "quick look")
+    words = {True: "yes", False: "no", None: "not run"}
     rows = [
-        (verdict.what, words[verdict.is_reached], verdict.wanted, verdict.measured)
+        (
+            verdict.what,
+            words[verdict.is_reached] if plan.max_rows is None else "quick look",
+            verdict.wanted,
+            verdict.measured,
+        )
         for verdict in verdicts(journal, plan)
     ]
     return Table("", ("", "reached", "wanted", "measured"), rows, main_rows=(), wide_columns=(0, 3))
@@ -78,22 +82,18 @@ def _has_diverged(journal: Journal, course: str, method: str) -> bool:
 
 def _stable(journal: Journal) -> Verdict:
     entries = journal.of(STABILITY)
-    if not entries:
-        return Verdict("stability", "-", "-", None)
     finite = [entry for entry in entries if entry["is_finite"]]
+    what, wanted = "every method on every data set, natural and shuffled", f"finite, in {_MOST_RANGES:g} ranges"
+    if not finite:
+        return Verdict(what, wanted, "-", False if entries else None)
     worst = max(finite, key=lambda entry: entry["worst"])
     around = max(finite, key=lambda entry: entry["worst_around"])
     measured = (
         f"{len(finite)} of {len(entries)} finite; worst {worst['worst'] / 2:.1f} ranges from the middle at a row seen "
         f"({_named(worst)}), {around['worst_around'] / 2:.1f} in the box around ({_named(around)})"
     )
-    is_sound = len(finite) == len(entries) and around["worst_around"] <= 2 * _MOST_RANGES >= worst["worst"]
-    return Verdict(
-        "every method on every data set, natural and shuffled",
-        f"finite, in {_MOST_RANGES:g} ranges",
-        measured,
-        is_sound,
-    )
+    furthest = max(worst["worst"], around["worst_around"]) / 2
+    return Verdict(what, wanted, measured, len(finite) == len(entries) and furthest <= _MOST_RANGES)
 
 
 def _named(entry: Entry) -> str:
@@ -112,7 +112,7 @@ def _better_than_published(journal: Journal, course: str) -> Verdict:
 def _better_than_rivals(journal: Journal, method: str) -> Verdict:
     """An error that is the same to four digits is a tie, which is enough."""
     courses = courses_of(journal)
-    behind = {course: rivals for course in courses if (rivals := ahead_of(journal, course, method))}
+    behind = {course: rivals for course in courses if (rivals := _ahead_of(journal, course, method))}
     won = len(courses) - len(behind)
     losses = "; ".join(f"{COURSES[course]}: {', '.join(rivals)}" for course, rivals in behind.items())
     return Verdict(
@@ -123,7 +123,7 @@ def _better_than_rivals(journal: Journal, method: str) -> Verdict:
     )
 
 
-def ahead_of(journal: Journal, course: str, method: str) -> list[str]:
+def _ahead_of(journal: Journal, course: str, method: str) -> list[str]:
     """The rivals with a smaller error, with by how much of it, and how sure that is."""
     ours = over_trials(journal, course, method)
     assert ours is not None
@@ -136,17 +136,17 @@ def ahead_of(journal: Journal, course: str, method: str) -> list[str]:
 
 def _wins(journal: Journal, course: str, method: str, rival: str) -> str:
     """In how many trials the rival is better."""
-    ours, theirs = (errors_of(journal, course, name) for name in (method, rival))
+    ours, theirs = (_errors_of(journal, course, name) for name in (method, rival))
     return f"in {sum(theirs[trial] < ours[trial] for trial in ours)} of {len(ours)} trials"
 
 
-def errors_of(journal: Journal, course: str, method: str) -> dict[int, float]:
+def _errors_of(journal: Journal, course: str, method: str) -> dict[int, float]:
     """The RMSE of each trial."""
     return {entry["trial"]: entry["test"]["rmse"] for entry in journal.of(TABLES, course=course, method=method)}
 
 
 def _two_models(journal: Journal, plan: Plan) -> Verdict:
-    entries = _toys(journal, plan, "WGPR")
+    entries = toy.with_chosen_value(journal, "WGPR", plan)
     counts = [entry["n_models"] for entry in entries]
     right, enough = counts.count(2), _WANTED_TOYS * len(plan.toy_seeds) / 10
     error = Spread.of([entry["test"]["rmse"] for entry in entries])
@@ -166,14 +166,9 @@ def _more_models_of_solar(journal: Journal, plan: Plan) -> Verdict:
     )
 
 
-def _toys(journal: Journal, plan: Plan, method: str) -> list[Entry]:
-    value = toy.chosen_value(journal, method, plan.toy_search_seeds)
-    return toy.of_value(journal, method, value, plan.toy_seeds)
-
-
 def models_of_solar_at_equal_error(journal: Journal, plan: Plan) -> dict[int, int | None]:
     """For each toy the least number of models, over all settings of SOLAR, that is as good as WGPR; None if none is."""
-    ours = {entry["seed"]: entry["test"]["rmse"] for entry in _toys(journal, plan, "WGPR")}
+    ours = {entry["seed"]: entry["test"]["rmse"] for entry in toy.with_chosen_value(journal, "WGPR", plan)}
     return {
         seed: min(
             (
