@@ -19,12 +19,14 @@ from workloads import require_data
 N_ROWS = 8000
 
 SETTINGS = {
-    **{f"threshold {threshold}": WGPRegressor(threshold=threshold) for threshold in (100, 30, 10, 3, 1, 0.3)},
-    "evidence": WGPRegressor(splitting="evidence"),
-    "always": WGPRegressor(splitting="always"),
-    "evidence, matern32": WGPRegressor(splitting="evidence", kernel="matern32"),
-    "evidence, robust_bcm": WGPRegressor(splitting="evidence", prediction="robust_bcm"),
-    "evidence, matern32, robust_bcm": WGPRegressor(splitting="evidence", kernel="matern32", prediction="robust_bcm"),
+    **{f"threshold {threshold}": WGPRegressor.published(threshold=threshold) for threshold in (100, 30, 10, 3, 1, 0.3)},
+    "evidence": WGPRegressor.published(splitting="evidence"),
+    "always": WGPRegressor.published(splitting="always"),
+    "evidence, matern32": WGPRegressor.published(splitting="evidence", kernel="matern32"),
+    "evidence, robust_bcm": WGPRegressor.published(splitting="evidence", prediction="robust_bcm"),
+    "evidence, matern32, robust_bcm": WGPRegressor.published(
+        splitting="evidence", kernel="matern32", prediction="robust_bcm"
+    ),
     "one streamed GP": StreamingGPRegressor(),
 }
 
@@ -47,7 +49,7 @@ def compare_settings(X: np.ndarray, y: np.ndarray) -> None:
 
 def measure_maps(X: np.ndarray, y: np.ndarray, next_X: np.ndarray, next_y: np.ndarray) -> None:
     """Bytes and precision of compact maps and of a difference (docs/format.md)."""
-    model = WGPRegressor(threshold=3, random_state=0).fit(X, y)
+    model = WGPRegressor.published(threshold=3, random_state=0).fit(X, y)
     with TemporaryDirectory() as folder:
         model.save(Path(folder) / "lake.map", compact=True)
         small = load(Path(folder) / "lake.map")

@@ -77,8 +77,8 @@ class UnavoidableWork:
 def learners() -> dict[str, OnlineRegressor]:
     """Every streaming method at the paper's settings."""
     return {
-        "WGPR": WGPRegressor(random_state=0),
-        "WGPR, one model per batch": WGPRegressor(splitting="always", random_state=0),
+        "WGPR": WGPRegressor.published(random_state=0),
+        "WGPR, one model per batch": WGPRegressor.published(splitting="always", random_state=0),
         "SOLAR GP": SolarGPRegressor(random_state=0),
         "LGPR": LocalGPRegressor(random_state=0),
         "one streamed model": StreamingGPRegressor(random_state=0),

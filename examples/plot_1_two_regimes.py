@@ -16,10 +16,10 @@ from wgpr.plots import plot_1d, plot_history
 X, y, f = two_regimes(random_state=0)
 
 # %%
-# WGPR with a threshold that suits the data (see the next examples for how to find it), and one streaming Gaussian
-# process. Both see 70 rows at a time; rows wait until they make a batch of 100.
+# WGPR as it comes, and one streaming Gaussian process. Both see 70 rows at a time. Rows wait for their batch, and
+# are known to ``predict`` all the same; ``flush`` learns them at the end.
 
-ensemble = WGPRegressor(threshold=3.0, random_state=0)
+ensemble = WGPRegressor(random_state=0)
 single = StreamingGPRegressor(random_state=0)
 for first in range(0, len(y), 70):
     rows = slice(first, first + 70)
@@ -31,17 +31,18 @@ for model in (ensemble.flush(), single.flush()):
     print(f"{type(model).__name__}: {model.n_models_} model(s), RMSE against the field without noise {error:.3f}")
 
 # %%
-# The ticks at the bottom are the pseudo-inputs, up to 50 for each model. The single model spreads its own over the
-# whole line, and has one length-scale for both halves, that of the rugged one: on the left it wobbles, and is less
-# sure.
+# The ticks at the bottom are the pseudo-inputs. WGPR takes as many as each model needs: few on the smooth half, many on
+# the rugged one. The single model spreads its 50 over the whole line, and has one length-scale for both halves, that of
+# the rugged one: on the left it wobbles, and is less sure.
 
 figure, axes = plt.subplots(2, sharex=True, figsize=(9, 6), layout="constrained")
 plot_1d(ensemble, X, y, ax=axes[0])
 plot_1d(single, X, y, ax=axes[1])
 
 # %%
-# What WGPR decided by. At the change of regime the distance stands out by an order of magnitude, and a second model
-# starts.
+# What WGPR decided by: how likely each batch is for the best of the models that were tried, and as a model of its own. At
+# the change of regime the old model finds it far less likely, and a second model starts. Length-scale and noise of
+# both:
 
 figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
 plot_history(ensemble, ax=ax)

@@ -20,9 +20,10 @@ survey = fly(jacksboro().part(slice(86, 258), slice(100, 302)), random_state=0)
 
 # %%
 # The boat saves everything to the last bit. The compact map is for the link: float32, only what prediction needs, no
-# history.
+# history. Two settings are for the link too: small models, because a message holds whole models, and batches as they
+# come, because rows that wait in a buffer are not sent.
 
-boat = WGPRegressor(splitting="evidence", optimizer_iterations=20, random_state=0)
+boat = WGPRegressor(max_inducing=50, batching="arrival", random_state=0)
 boat.partial_fit(*survey.rows(slice(0, 1500)))
 boat.save(folder / "boat.map")
 boat.save(folder / "compact.map", compact=True)

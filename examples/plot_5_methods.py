@@ -21,7 +21,7 @@ X, y, _ = two_regimes(random_state=1)
 survey = hold_out(X, y, test_part=0.2, n_segments=60, random_state=0)
 
 methods = (
-    WGPRegressor(threshold=3.0, random_state=0),
+    WGPRegressor(random_state=0),
     SolarGPRegressor(random_state=0),
     LocalGPRegressor(random_state=0),
     StreamingGPRegressor(random_state=0),

@@ -45,7 +45,7 @@ def draw(model: OnlineRegressor, X: np.ndarray, y: np.ndarray, ax: Axes, error: 
 
 def main() -> None:
     X, y, f = two_regimes(random_state=0)
-    candidates = (WGPRegressor(threshold=3.0), SolarGPRegressor(), StreamingGPRegressor())
+    candidates = (WGPRegressor(), SolarGPRegressor(), StreamingGPRegressor())
     figure, axes = plt.subplots(len(candidates), sharex=True, sharey=True, figsize=(9, 7), layout="constrained")
     print(f"{len(y)} samples with noise 0.25; the error is that of the mean against the field without noise")
     for model, ax in zip(candidates, axes, strict=True):

@@ -19,10 +19,16 @@ from wgpr import (
 from wgpr.ensemble import Ensemble
 from wgpr.exact import ExactLearner
 
+
+def published(**settings):
+    """`WGPRegressor` as its paper has it; the class itself stands for its defaults."""
+    return WGPRegressor.published(**settings)
+
+
 BATCH = 20
 _SPARSE = {"n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
 _ONLINE = {
-    WGPRegressor: {"threshold": 1.0, "batch_size": BATCH, **_SPARSE},
+    published: {"threshold": 1.0, "batch_size": BATCH, **_SPARSE},
     SolarGPRegressor: {"w_gen": 0.2, "batch_size": BATCH, **_SPARSE},
     LocalGPRegressor: {
         "n_calibration": 2 * BATCH,
@@ -32,14 +38,22 @@ _ONLINE = {
         "random_state": 0,
     },
     StreamingGPRegressor: {"batch_size": BATCH, **_SPARSE},
+    WGPRegressor: {
+        "max_inducing": 15,
+        "batch_size": BATCH,
+        "buffer_size": 2 * BATCH,
+        "optimizer_iterations": 5,
+        "random_state": 0,
+    },
 }
 _SETTINGS = {**_ONLINE, SparseGPRegressor: _SPARSE}
 
 ONLINE, ALL = list(_ONLINE), list(_SETTINGS)
+IN_ORDER = [regressor for regressor in ONLINE if regressor is not WGPRegressor]  # of arrival
 
 
 def small(regressor, **settings):
-    """An estimator of this class that learns in milliseconds."""
+    """An estimator of this class (or `published`) that learns in milliseconds."""
     return regressor(**_SETTINGS[regressor] | settings)
 
 
@@ -49,6 +63,7 @@ def _name(regressor):
 
 every_estimator = pytest.mark.parametrize("regressor", ALL, ids=_name)
 every_online_estimator = pytest.mark.parametrize("regressor", ONLINE, ids=_name)
+every_estimator_in_order = pytest.mark.parametrize("regressor", IN_ORDER, ids=_name)
 
 
 def travelling(n=110, n_features=2, seed=0):

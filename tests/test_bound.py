@@ -181,3 +181,42 @@ def test_another_pseudo_input_in_a_crowd_lowers_the_bound_by_no_more_than_roundi
     observations, theta, Z = problem
     fewer, fit = observations.explained_by(theta, Z[:-1]).value, observations.explained_by(theta, Z)
     assert fit.value >= fewer - rounding(fit) * terms(observations, theta)
+
+
+# Summaries as observations
+
+
+def some_summary(seed=0):
+    """Of a field at six places, with fewer observations than places."""
+    rng = np.random.default_rng(seed)
+    return Summary(rng.uniform(-2, 2, (6, 2)), rng.normal(size=(4, 6)), rng.normal(size=4))
+
+
+def test_rows_are_observations_of_unit_noise():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 4.0])
+    rows = Summary.of_rows(X, y, 0.5)
+    np.testing.assert_array_equal(rows.R, 2.0 * np.eye(3))
+    np.testing.assert_array_equal(rows.r, 2.0 * y)
+
+
+@given(st.floats(-1e3, 1e3))
+def test_a_shifted_summary_says_the_same_of_a_shifted_field(shift):
+    summary, field = some_summary(), np.linspace(-1, 1, 6)
+    misfit = summary.r - summary.R @ field
+    shifted = summary.around(shift)
+    np.testing.assert_allclose(shifted.r - shifted.R @ (field + shift), misfit, atol=1e-9 * (1 + abs(shift)))
+
+
+def test_what_fades_counts_less():
+    summary, field = some_summary(), np.linspace(-1, 1, 6)
+    faded = summary.faded(0.3)
+    misfits = [np.sum((one.r - one.R @ field) ** 2) for one in (summary, faded)]
+    assert misfits[1] == pytest.approx(0.7 * misfits[0])
+
+
+def test_summaries_side_by_side_are_as_likely_as_both():
+    one, other = some_summary(), some_summary(seed=1)
+    both, field = one.joined(other), np.linspace(-1, 1, 12)
+    alone = [part.r - part.R @ half for part, half in zip((one, other), np.split(field, 2), strict=True)]
+    np.testing.assert_allclose(both.r - both.R @ field, np.concatenate(alone))
+    np.testing.assert_array_equal(both.Z, np.concatenate([one.Z, other.Z]))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from streams import queries, small, travelling
-from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted, WGPRegressor
+from streams import published, queries, small, travelling
+from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble import ALL_ROWS, Assignment
 from wgpr.prediction import Blend
@@ -50,7 +50,7 @@ def test_a_splitting_rule_has_to_assign_each_row_once(assignments):
             return assignments
 
     with pytest.raises(ValueError, match=r"the splitting rule assigned .* every row, once"):
-        small(WGPRegressor, splitting=Careless()).fit(X, y)
+        small(published, splitting=Careless()).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_a_prediction_rule_has_to_make_sense(weights, variance, message):
             experts = panel.ask(panel.nearest(1))
             return Blend(experts, weights(experts.means), variance(experts.variances))
 
-    estimator = small(WGPRegressor, prediction=Careless()).fit(X, y)
+    estimator = small(published, prediction=Careless()).fit(X, y)
     with pytest.raises(ValueError, match=message):
         estimator.predict(queries(), return_std=True)
 
 
 def test_the_distance_of_a_record_is_what_the_threshold_is_compared_with():
-    first, *others = small(WGPRegressor, threshold=1.0).fit(X, y).history_
+    first, *others = small(published, threshold=1.0).fit(X, y).history_
     assert first.distance is None
     for record in others:
         assert record.distance == min(np.add(record.w_old, record.w_new))

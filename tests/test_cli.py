@@ -484,11 +484,11 @@ def test_update_first_learns_what_an_interruption_left_waiting(wgpr, monkeypatch
     assert wgpr("fit", "survey.csv", *SMALL, "-o", "whole.map")[0] == 0
     steps = []
 
-    def interrupted_step(self, n_rows, step=WGPRegressor._step):
+    def interrupted_step(self, batching, n_ready, step=WGPRegressor._step):
         if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(n_rows)
-        step(self, n_rows)
+        steps.append(n_ready)
+        step(self, batching, n_ready)
 
     with monkeypatch.context() as patch:
         patch.setattr(WGPRegressor, "_step", interrupted_step)

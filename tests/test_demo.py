@@ -22,7 +22,9 @@ def survey():
 
 
 def small(random_state=0):
-    return WGPRegressor(threshold=2e3, n_inducing=15, batch_size=20, optimizer_iterations=5, random_state=random_state)
+    return WGPRegressor.published(
+        threshold=2e3, n_inducing=15, batch_size=20, optimizer_iterations=5, random_state=random_state
+    )
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +140,7 @@ def test_the_live_line_has_all_that_one_wants_to_know():
 
 def hasty_contestants(survey, seed):
     settings = {"n_inducing": 10, "batch_size": 200, "optimizer_iterations": 2, "random_state": seed}
-    return {WGPR: WGPRegressor(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
+    return {WGPR: WGPRegressor.published(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
 
 
 def test_the_threshold_follows_the_unit_of_the_targets(survey):

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import root_mean_squared_error
 
+from streams import published
 from wgpr import (
     LocalGPRegressor,
     SolarGPRegressor,
@@ -14,7 +15,7 @@ from wgpr import (
 )
 from wgpr.datasets import DATASETS, load, two_regimes
 
-STREAMING = [WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor]
+STREAMING = [published, WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor]
 ALL = [*STREAMING, SparseGPRegressor]
 
 
@@ -22,7 +23,7 @@ def test_two_regimes_are_two_models():
     results = []
     for seed in range(10):
         X, y, _ = two_regimes(random_state=seed)
-        model = WGPRegressor(threshold=3.0, random_state=0).fit(X, y)
+        model = WGPRegressor.published(threshold=3.0, random_state=0).fit(X, y)
         results.append((model.n_models_, root_mean_squared_error(y, model.predict(X))))
     counts, errors = zip(*results, strict=True)
     assert counts.count(2) >= 8
@@ -42,7 +43,7 @@ def test_one_streamed_model_on_kin40k(data_folder):
 
 def test_one_model_per_batch_on_kin40k(data_folder):
     data = load("kin40k", data_folder)
-    model = WGPRegressor(splitting="always", random_state=0).fit(data.X, data.y)
+    model = WGPRegressor.published(splitting="always", random_state=0).fit(data.X, data.y)
     assert model.n_models_ == 100
     assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.78
 
@@ -80,11 +81,11 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
 def test_units_do_not_change_the_ensemble(regressor, factor):
     X, y, _ = two_regimes(random_state=0)
     X, y = np.column_stack([X, np.cos(0.7 * X[:, 0])])[1200:1800], y[1200:1800]
-    settings = {"threshold": 3.0} if regressor is WGPRegressor else {}
+    settings = {"threshold": 3.0} if regressor is published else {}
     model = regressor(random_state=0, **settings).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     other = clone(model)
-    if regressor is WGPRegressor:
+    if regressor is published:
         other.set_params(threshold=3e12)
     other.fit(factor * X, 1e6 * y + 1e6)
     other_mean, other_std = other.predict(factor * X, return_std=True)
@@ -109,7 +110,8 @@ def test_hyperparameters_are_told_in_the_users_units(regressor):
 def test_distances_and_evidences_are_told_in_the_users_units():
     X, y, _ = two_regimes(random_state=0)
     (_, one), (_, other) = (
-        WGPRegressor(threshold=np.inf, random_state=0).fit(X[:200], unit * y[:200]).history_ for unit in (1.0, 10.0)
+        WGPRegressor.published(threshold=np.inf, random_state=0).fit(X[:200], unit * y[:200]).history_
+        for unit in (1.0, 10.0)
     )
     np.testing.assert_allclose([*other.w_old, *other.w_new], 100 * np.array([*one.w_old, *one.w_new]))
     evidences = [np.array([*record.evidence, record.evidence_new]) for record in (one, other)]

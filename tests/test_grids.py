@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import NotFittedError
 
-from streams import every_estimator, fitted, small, travelling
+from streams import every_estimator, fitted, published, small, travelling
 from wgpr import StreamingGPRegressor, WGPRegressor, grids
 from wgpr.grids import Label, default_region, default_spacing, predict_grid
 
@@ -119,7 +119,7 @@ def test_nodes_are_predicted_in_pieces(monkeypatch):
 
 def test_the_default_grid_is_around_the_data():
     X, _ = travelling()
-    model = fitted(WGPRegressor)
+    model = fitted(published)
     west, east, south, north = default_region(model)
     assert west < X[:, 0].min() < X[:, 0].max() < east
     assert south < X[:, 1].min() < X[:, 1].max() < north
@@ -191,7 +191,7 @@ def test_units_are_read_from_brackets_only(text, label):
 
 
 def test_attributes_say_where_the_grid_is_from():
-    grid = predict_grid(fitted(WGPRegressor), REGION, SPACING)
+    grid = predict_grid(fitted(published), REGION, SPACING)
     assert grid.attrs["Conventions"] == "CF-1.8"
     assert re.match(r"wgpr \d.*: WGPRegressor\(.*threshold=1.0\)", grid.attrs["source"])
     assert set(grid["mean"].attrs["ancillary_variables"].split()) == set(grid.data_vars) - {"mean"}

@@ -686,7 +686,7 @@ def test_only_learning_is_timed(monkeypatch):
     for name, seconds in {"partial_fit": 1.0, "flush": 0.5, "predict": 1000.0, "to_bytes": 1000.0}.items():
         monkeypatch.setattr(WGPRegressor, name, takes(seconds, getattr(WGPRegressor, name)))
     monkeypatch.setattr(learning, "process_time", lambda: clock[0])
-    answer = learn(WGPRegressor(optimizer_iterations=0, random_state=0), stream_of(250), n_glances=3)
+    answer = learn(WGPRegressor.published(optimizer_iterations=0, random_state=0), stream_of(250), n_glances=3)
     assert len(answer["curve"]) == 3
     assert answer["seconds"] == 3.5
 
@@ -812,7 +812,7 @@ def test_the_final_fit_is_that_of_its_settings(small_folder):
     course = prepare("tzibana", 0, small_folder, TINY)
     stream = course.stream
     direct = {"kernel": "se", "optimizer_iterations": 5, "prediction": "barycenter", "random_state": 0}
-    model = WGPRegressor(threshold=0.1 * stream.y.var() * 150, **direct).fit(stream.X, stream.y)
+    model = WGPRegressor.published(threshold=0.1 * stream.y.var() * 150, **direct).fit(stream.X, stream.y)
     assert answer["test"] == judge(model, stream.X_test, stream.y_test)
     assert answer["near"] == judge(model, course.X_near, course.y_near)
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import answer_of, queries, scattered_ensemble, small, travelling
+from streams import answer_of, published, queries, scattered_ensemble, small, travelling
 from wgpr import (
     Barycenter,
     BestFew,
     Hyperparameters,
+    Joined,
     LocalGPRegressor,
     Nearest,
     RobustBCM,
     SolarGPRegressor,
     SquaredExponential,
     Weighted,
-    WGPRegressor,
 )
 from wgpr.ensemble import Ensemble
 from wgpr.gaussian import Gaussian
@@ -355,11 +355,12 @@ def answer_by(rule, estimator, X):
         ("best_few", BestFew()),
         ("barycenter", Barycenter()),
         ("robust_bcm", RobustBCM()),
+        ("joined", Joined()),
     ],
 )
 def test_a_rule_by_name_is_the_rule(name, rule):
     X, y = travelling()
-    estimator = small(WGPRegressor, threshold=0.0, prediction=name).fit(X, y)
+    estimator = small(published, threshold=0.0, prediction=name).fit(X, y)
     by_name = estimator.predict(queries(), return_std=True)
     given_rule = estimator.set_params(prediction=rule).predict(queries(), return_std=True)
     for one, other in zip(by_name, given_rule, strict=True):
@@ -371,7 +372,7 @@ def test_a_rule_by_name_is_the_rule(name, rule):
 @pytest.mark.parametrize(
     ("estimator", "rule"),
     [
-        (small(WGPRegressor), Nearest()),
+        (small(published), Nearest()),
         (small(SolarGPRegressor, n_best=2), BestFew(2)),
         (small(LocalGPRegressor, n_models=4), Weighted(4)),
     ],
@@ -392,7 +393,7 @@ class Oldest:
 
 
 def test_a_rule_of_ones_own():
-    estimator = small(WGPRegressor, threshold=0.0, prediction=Oldest()).fit(*travelling())
+    estimator = small(published, threshold=0.0, prediction=Oldest()).fit(*travelling())
     assert estimator.n_models_ > 1
     mean, std = estimator.predict(queries(), return_std=True, latent=True)
     expected_mean, expected_variance = answer_of(estimator.models_[0], estimator.units_, queries())

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "wgpr"
 LAYERS = [
     "checks linalg kernels bound",
-    "gaussian scales search inducing model sparse exact",
-    "nearest ensemble splitting prediction",
+    "gaussian scales search inducing model joint sparse exact pooling growing",
+    "nearest neighbourhood ensemble splitting merging stepping prediction batching calibration",
     "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.checking"
     " storage.saving storage.differences",
     "base estimators datasets metrics",

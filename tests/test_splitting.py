@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import answer_of, assert_same_learning, scattered_ensemble, small, travelling
+from streams import answer_of, assert_same_learning, published, scattered_ensemble, small, travelling
 from wgpr import (
     Always,
     Evidence,
@@ -17,7 +17,6 @@ from wgpr import (
     Never,
     SolarGPRegressor,
     Wasserstein,
-    WGPRegressor,
 )
 from wgpr.ensemble import ALL_ROWS, Assignment, Distances, Ensemble
 
@@ -69,7 +68,7 @@ def test_without_candidates_there_is_a_new_model(rule):
 
 
 def test_evidence_decides_in_an_estimator():
-    estimator = small(WGPRegressor, splitting="evidence").fit(*travelling(120))
+    estimator = small(published, splitting="evidence").fit(*travelling(120))
     assert {record.decision for record in estimator.history_[1:]} == {"new", "update"}
     for record in estimator.history_[1:]:
         best = max(record.evidence)
@@ -216,7 +215,7 @@ class UpperAndLower:
 
 def test_a_rule_of_ones_own():
     X, y = travelling(120)
-    estimator = small(WGPRegressor, splitting=UpperAndLower()).fit(X, y)
+    estimator = small(published, splitting=UpperAndLower()).fit(X, y)
     assert [model.n_seen for model in estimator.models_] == [60, 60]
     assert [record.decision for record in estimator.history_] == ["new", *["update"] * 5]
     upper, lower = (answer_of(model, estimator.units_, X)[0] for model in estimator.models_)
@@ -231,12 +230,12 @@ def test_a_rule_of_ones_own_may_be_built_on_ours():
             return Never().assign(trial) if len(trial.ensemble) == 2 else Wasserstein(1.0).assign(trial)
 
     X, y = travelling(120)
-    assert small(WGPRegressor).fit(X, y).n_models_ > 2
-    assert small(WGPRegressor, splitting=Suspicious()).fit(X, y).n_models_ == 2
+    assert small(published).fit(X, y).n_models_ > 2
+    assert small(published, splitting=Suspicious()).fit(X, y).n_models_ == 2
 
 
 def test_solar_is_sparse_models_with_this_rule():
     X, y = travelling(120)
     expected = small(SolarGPRegressor).fit(X, y)
-    estimator = small(WGPRegressor, splitting=KernelDistance(0.2), prediction="best_few").fit(X, y)
+    estimator = small(published, splitting=KernelDistance(0.2), prediction="best_few").fit(X, y)
     assert_same_learning(estimator, expected)

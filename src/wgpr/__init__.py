@@ -1,5 +1,6 @@
 """Online Gaussian process regression for worlds that are not the same everywhere."""
 
+from wgpr.batching import InOrder, Regional
 from wgpr.ensemble import StepRecord
 from wgpr.estimators import (
     LocalGPRegressor,
@@ -10,8 +11,8 @@ from wgpr.estimators import (
 )
 from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.maps import apply, diff, load
-from wgpr.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
-from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
+from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
 from wgpr.storage.container import MapError
 
 __version__ = "0.1.0"
@@ -22,6 +23,8 @@ __all__ = [
     "BestFew",
     "Evidence",
     "Hyperparameters",
+    "InOrder",
+    "Joined",
     "KernelDistance",
     "LocalGPRegressor",
     "MapError",
@@ -30,6 +33,7 @@ __all__ = [
     "Nearest",
     "Never",
     "RationalQuadratic",
+    "Regional",
     "RobustBCM",
     "SolarGPRegressor",
     "SparseGPRegressor",
@@ -39,6 +43,7 @@ __all__ = [
     "WGPRegressor",
     "Wasserstein",
     "Weighted",
+    "Worthwhile",
     "apply",
     "diff",
     "load",

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from wgpr.batching import Batching, InOrder
+from wgpr.calibration import Calibration
 from wgpr.checks import require_count
-from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, step
+from wgpr.ensemble import Ensemble, SplittingRule, StepRecord
 from wgpr.grids import Fixed, predict_grid
 from wgpr.kernels import Hyperparameters
-from wgpr.linalg import Array, Indices, one_blas_thread
+from wgpr.linalg import Array, Indices, for_outputs, n_outputs, one_blas_thread
 from wgpr.model import Learner, LocalModel
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
 from wgpr.state import State
+from wgpr.stepping import step
 from wgpr.storage import container
 from wgpr.storage.atomic import write_whole
 from wgpr.storage.saving import contents_of
@@ -38,11 +41,19 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     """What all the regressors share: an ensemble that learns by steps and answers queries.
 
     Settings are the constructor's arguments, state is `_state`, and `history_` is the record.
+
+    Several outputs, a column of `y` for each, are fields of their own over shared inputs: they have the same
+    hyperparameters, each in its own unit, the same local models and the same decisions.
     """
 
     random_state: Any
     n_candidates = 1
     history_size = 10_000
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _check_settings(self) -> None:
         """Raise an error that names the first setting that makes no sense."""
@@ -74,12 +85,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : (n, d) inputs, y : (n,) targets. Names of a frame's columns and of a series are kept, as `feature_names_in_`
-            and `target_name_`.
+        X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs. Names of a frame's columns and of a series are
+            kept, as `feature_names_in_` and `target_name_`.
         """
         self._check_settings()
         X, y = self._validated(X, y, reset=True)
-        self._state = self._initial_state(X.shape[1])
+        self._state = self._initial_state(X, y)
         with one_blas_thread():
             self._begin(*self._representative_rows(X, y))
             self._learn(X, y)
@@ -100,7 +111,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
         Returns
         -------
-        mean : (n,), or the pair of it and what else was asked for.
+        mean : (n,), or the pair of it and what else was asked for. If `y` had k columns, mean and standard deviation
+            are (n, k), and the covariance is (n, n, k).
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True; ask for one of them")
@@ -109,9 +121,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         with one_blas_thread():
             if return_cov:
                 (mean, covariance), noise = predict_jointly(ensemble, rule, queries)
-                uncertainty = covariance if latent else covariance + np.diag(noise)
+                covariance = covariance * self._stretch() ** 2
+                uncertainty = covariance if latent else covariance + for_outputs(np.diag(noise), covariance)
                 return units.zero + units.height * mean, units.height**2 * uncertainty
             mean, variance, noise = predict(ensemble, rule, queries)
+        variance = variance * self._stretch() ** 2
         mean = units.zero + units.height * mean
         return (mean, units.height * np.sqrt(variance if latent else variance + noise)) if return_std else mean
 
@@ -172,7 +186,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     @property
     def hyperparameters_(self) -> tuple[Hyperparameters, ...]:
-        """What each local model has learned, in the user's units."""
+        """What each local model has learned, in the user's units.
+
+        Several outputs share it: amplitude and noise are then relative, and those of output j are `units_.height[j]`
+        times as much.
+        """
         return tuple(self.units_.for_user(model.theta) for model in self.models_)
 
     @property
@@ -190,6 +208,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def n_models_(self) -> int:
         """How many local models there are."""
         return len(self.models_)
+
+    @property
+    def n_outputs_(self) -> int:
+        """How many outputs there are: columns of `y`, 1 if it has none."""
+        check_is_fitted(self, "_state")
+        return n_outputs(self._state.waiting_y)
 
     @property
     def n_pending_(self) -> int:
@@ -219,10 +243,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         """Of all the rows of `fit`, those to begin with: as in a stream, the first."""
         return X[: self._n_before_learning()], y[: self._n_before_learning()]
 
-    def _initial_state(self, n_features: int) -> State:
+    def _initial_state(self, X: Array, y: Array) -> State:
+        """Before anything is learned of rows like `X` (n, d), `y` (n,) or (n, k)."""
+        n_features = X.shape[1]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         nowhere = np.stack([np.full(n_features, np.inf), np.full(n_features, -np.inf)])
-        return State(Ensemble.empty(n_features), seed, np.empty((0, n_features)), np.empty(0), nowhere)
+        return State(Ensemble.empty(n_features), seed, np.empty((0, n_features)), np.empty((0, *y.shape[1:])), nowhere)
 
     def _learn(self, X: Array, y: Array) -> None:
         """Take in rows; learn those that make full batches."""
@@ -240,8 +266,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         n_first = self._n_before_learning()
         if self._state.learner is None and self.n_pending_ >= n_first:
             self._begin(self._state.waiting_X[:n_first], self._state.waiting_y[:n_first])
-        while self._state.learner is not None and self.n_pending_ >= self._batch_rows():
-            self._step(self._batch_rows())
+        batching = self._make_batching()
+        while self._state.learner is not None and self.n_pending_ >= (
+            n_ready := batching.n_ready(self._state.n_learned)
+        ):
+            self._step(batching, n_ready)
         state = self._state  # copies let go of the rows that are learned
         self._state = replace(state, waiting_X=state.waiting_X.copy(), waiting_y=state.waiting_y.copy())
 
@@ -249,7 +278,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         if self._state.learner is None and self.n_pending_:
             self._begin(self._state.waiting_X, self._state.waiting_y)
         while self.n_pending_:
-            self._step(min(self._batch_rows(), self.n_pending_))
+            self._step(self._make_batching(), self.n_pending_)
 
     def _begin(self, X: Array, y: Array) -> None:
         """Choose units and make the learner, by the first rows; these are learned later, like all others."""
@@ -257,30 +286,63 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         learner = self._make_learner(units.inputs(X), units.targets(y), units)
         self._state = replace(self._state, units=units, learner=learner)
 
-    def _step(self, n_rows: int) -> None:
-        """Learn the oldest waiting rows."""
+    def _step(self, batching: Batching, n_ready: int) -> None:
+        """Learn a batch of the `n_ready` rows that have waited longest."""
         state = self._state
         assert state.learner is not None
         assert state.units is not None
+        waiting = state.units.inputs(state.waiting_X[:n_ready])
+        rows = batching.choose(waiting, state.ensemble)
+        X, y = waiting[rows], state.units.targets(state.waiting_y[rows])
+        calibration = self._calibrated(state, X, y)
         ensemble, record = step(
             state.ensemble,
-            state.units.inputs(state.waiting_X[:n_rows]),
-            state.units.targets(state.waiting_y[:n_rows]),
+            X,
+            y,
             learner=state.learner,
             rule=self._make_splitting_rule(),
             n_candidates=self.n_candidates,
             seed=state.seed,
             number=state.n_steps,
-            target_unit=state.units.height,
+            target_unit=state.units.target_unit,
+            max_models=self._max_models(),
         )
         self._state = replace(
             state,
             ensemble=ensemble,
-            waiting_X=state.waiting_X[n_rows:],
-            waiting_y=state.waiting_y[n_rows:],
+            waiting_X=np.delete(state.waiting_X, rows, axis=0),
+            waiting_y=np.delete(state.waiting_y, rows, axis=0),
             records=(*state.records, record)[-self.history_size :],
             n_steps=state.n_steps + 1,
+            calibration=calibration,
         )
+
+    def _calibrated(self, state: State, X: Array, y: Array) -> Calibration:
+        """After the batch `X` (n, d), `y` (n,) or (n, k) was predicted, before it is learned."""
+        if not self._is_calibrated() or not len(state.ensemble):
+            return state.calibration
+        mean, variance, noise = predict(state.ensemble, self._make_calibration_rule(), X)
+        return state.calibration.seen(y - mean, variance, noise)
+
+    def _make_calibration_rule(self) -> PredictionRule:
+        """The prediction rule, or one that takes less time and is about as uncertain."""
+        return self._make_prediction_rule()
+
+    def _max_models(self) -> int | None:
+        """How many models there may be."""
+        return None
+
+    def _is_calibrated(self) -> bool:
+        """Whether the stream tells how uncertain the field is."""
+        return False
+
+    def _stretch(self) -> float:
+        """Factor of the standard deviation of the field."""
+        return self._state.calibration.factor if self._is_calibrated() else 1.0
+
+    def _make_batching(self) -> Batching:
+        """Which rows are learned together."""
+        return InOrder(self._batch_rows())
 
     @abstractmethod
     def _batch_rows(self) -> int:
@@ -295,7 +357,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self, "_state")
         state = self._state
         if len(state.ensemble) and state.units is not None:
-            return state.ensemble, state.units
+            with one_blas_thread():
+                return state.answering, state.units
         units = state.units or Units.of(state.waiting_X, state.waiting_y)
         X, y = units.inputs(state.waiting_X), units.targets(state.waiting_y)
         with one_blas_thread():
@@ -307,11 +370,21 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         self._check_columns(rows.shape[1])
+        if not reset:
+            targets = self._like_those_before(targets)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            name = getattr(y, "name", None)
-            self.target_name_ = name if isinstance(name, str) else None
+            self.target_name_ = _target_name(y)
         return rows, targets
+
+    def _like_those_before(self, targets: Array) -> Array:
+        """Targets (n,) or (n, k) in the shape of the earlier ones; one output may be given in either."""
+        if n_outputs(targets) != self.n_outputs_:
+            raise ValueError(
+                f"y has {n_outputs(targets)} outputs, but {type(self).__name__} has learned {self.n_outputs_}; "
+                "give a column for each of these, or use fit to begin anew"
+            )
+        return targets.reshape(len(targets), *self._state.outputs)
 
     def _validated_queries(self, X: ArrayLike) -> Array:
         queries = _checked_inputs(X, self)
@@ -327,19 +400,19 @@ class OnlineRegressor(EnsembleRegressor):
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn more rows, any number of them.
 
-        They are learned in batches of `batch_size`; `n_pending_` rows wait for a batch to fill. Until the first batch,
-        `predict` answers by a quick model of the rows that wait; later, rows that wait are not used. What local models
-        are made of (kernel, number of pseudo-inputs) is settled with the first batch.
+        They are learned in batches of `batch_size`; `n_pending_` rows wait for a batch to fill. `predict` knows them
+        too: until the first batch it answers by a quick model of them, later by the local models nearest to them. What
+        local models are made of (kernel, number of pseudo-inputs) is settled with the first batch.
 
         Parameters
         ----------
-        X : (n, d) inputs, y : (n,) targets.
+        X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs, which are the same in every call.
         """
         self._check_settings()
         is_first = not hasattr(self, "_state")
         X, y = self._validated(X, y, reset=is_first)
         if is_first:
-            self._state = self._initial_state(X.shape[1])
+            self._state = self._initial_state(X, y)
         with one_blas_thread():
             self._learn(X, y)
         return self
@@ -370,10 +443,29 @@ def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
     if y is None:
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     with _errors_that_name("y"):
-        targets = check_array(y, dtype=None, ensure_2d=False, copy=True, input_name="y", estimator=estimator)
-        targets = column_or_1d(targets, dtype=np.float64, warn=True)
+        targets: Array = check_array(
+            y,
+            dtype=np.float64,
+            order="C",
+            copy=True,
+            ensure_2d=False,
+            allow_nd=True,
+            ensure_min_features=0,
+            input_name="y",
+            estimator=estimator,
+        )
+    if targets.ndim > 2 or targets.shape[1:] == (0,):
+        raise ValueError(f"y has shape {targets.shape}; it must be (n,), or (n, k) with a column for each output")
     _check_magnitude("y", targets)
     return targets
+
+
+def _target_name(y: Any) -> str | tuple[str, ...] | None:
+    """The name of a series, or those of a frame's columns; None unless they are words."""
+    name, names = getattr(y, "name", None), tuple(getattr(y, "columns", ()))
+    if names and all(isinstance(each, str) for each in names):
+        return names
+    return name if isinstance(name, str) else None
 
 
 @contextmanager

@@ -2,28 +2,34 @@
 
 All that a model has seen is summarised as whitened pseudo-observations `r = R f(Z_a) + N(0, I)`. A batch
 `(X, y)` and an old summary are then the same kind of thing: `N + M_a` observations `t` of unit noise.
+
+Several outputs are independent fields with the same hyperparameters and pseudo-inputs: `y`, `r`, `t` and `alpha` have a
+column for each, everything else is shared, and the bound is the sum of theirs.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from wgpr.kernels import Hyperparameters, Kernel, KernelBlock, WeightedTrace
 from wgpr.linalg import (
     Array,
     cholesky,
     cholesky_with_jitter,
+    columns,
     diagonal,
     inner,
     inverse_lower,
     log_determinant,
+    n_outputs,
     solve_lower,
     solve_lower_transposed,
     subtract_outer,
 )
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Summary:
     """Observations `r = R f(Z) + N(0, I)` that stand for all the data that a model has seen.
 
     Z : (M, d) pseudo-inputs, R : (K, M) and r : (K,) with K <= M; K = 0 for a model that has seen nothing.
+    Of several outputs r is (K, k).
     """
 
     Z: Array
@@ -38,11 +45,35 @@ class Summary:
     r: Array
 
     @classmethod
-    def empty(cls, n_features: int) -> "Summary":
-        return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty(0))
+    def empty(cls, n_features: int, *outputs: int) -> "Summary":
+        """Of nothing; `outputs` is k if there are several."""
+        return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty((0, *outputs)))
 
     def __len__(self) -> int:
         return len(self.r)
+
+    @classmethod
+    def of_rows(cls, X: Array, y: Array, noise: float) -> "Summary":
+        """Rows `X` (n, d), `y` (n,) or (n, k) themselves."""
+        return cls(X, np.eye(len(y)) / noise, y / noise)
+
+    def around(self, shift: float | Array) -> "Summary":
+        """The same observations of a field that is everywhere `shift` higher, a number for each output."""
+        return Summary(self.Z, self.R, self.r + np.multiply.outer(self.R.sum(axis=1), shift))
+
+    def faded(self, rate: float) -> "Summary":
+        """The same, with the part `rate` of it forgotten: the noise of the observations has grown."""
+        weight = np.sqrt(1.0 - rate)
+        return Summary(self.Z, weight * self.R, weight * self.r)
+
+    def joined(self, *others: "Summary") -> "Summary":
+        """These and others side by side, as observations of one field."""
+        parts = (self, *others)
+        return Summary(
+            np.concatenate([part.Z for part in parts]),
+            block_diag(*(part.R for part in parts)),
+            np.concatenate([part.r for part in parts]),
+        )
 
 
 class Observations:
@@ -50,13 +81,13 @@ class Observations:
 
     Parameters
     ----------
-    X : (N, d) and y : (N,), the batch, relative to the model's prior mean.
+    X : (N, d) and y : (N,) or (N, k), the batch, relative to the model's prior mean.
     past : the old model's summary, empty for a new model.
     """
 
     def __init__(self, kernel: Kernel, X: Array, y: Array, past: Summary | None = None) -> None:
         self.kernel, self.X, self.y = kernel, X, y
-        self.past = Summary.empty(X.shape[1]) if past is None else past
+        self.past = Summary.empty(X.shape[1], *y.shape[1:]) if past is None else past
         self.inputs = np.concatenate([X, self.past.Z])
         # tr(R_a K_aa R_a^T): the only part that depends on the hyperparameters and not on Z
         self.past_trace = WeightedTrace(kernel, self.past.Z, self.past.R.T @ self.past.R)
@@ -78,6 +109,7 @@ class Fit:
     B : (M, M), `I + A A^T`; L_B its Cholesky factor.
     t : (N + M_a,), `[y / s; r_a]`.
     alpha : (M,), `B^-1 A t`, the posterior mean of `L^-1 f(Z)`; explained : `|L_B^-1 A t|^2`.
+    n_outputs : k; with several, t is (N + M_a, k) and alpha (M, k).
     """
 
     def __init__(self, observations: Observations, theta: Hyperparameters, Z: Array) -> None:
@@ -92,26 +124,27 @@ class Fit:
         np.matmul(K[:, n_batch:n_inputs], past.R.T, out=A[:, n_batch:])
         self.A = solve_lower(self.L, A, overwrite=True)
         self.t = np.concatenate([observations.y / theta.noise, past.r])
+        self.n_outputs = n_outputs(self.t)
 
         self._AA = self.A @ self.A.T
         self.B = self._AA.copy()
         diagonal(self.B)[:] += 1.0
         self.L_B = cholesky(self.B)
-        projected = solve_lower(self.L_B, (self.A @ self.t)[:, None])
+        projected = solve_lower(self.L_B, columns(self.A @ self.t))
         self.explained = inner(projected, projected)
-        self.alpha = solve_lower_transposed(self.L_B, projected)[:, 0]
+        self.alpha = solve_lower_transposed(self.L_B, projected).reshape(len(Z), *self.t.shape[1:])
         self._prior_trace = n_batch * observations.kernel.variance(theta) / theta.noise**2  # tr(K_XX) / s^2
         self._past_trace, self._past_trace_gradient = observations.past_trace.value_and_gradient(theta)
 
     @cached_property
     def value(self) -> float:
         """The bound `F` on the log evidence of the batch (given the past, up to a constant of the old model)."""
-        # -1/2 [N log(2 pi s^2) + log|B| + t^T t - |L_B^-1 A t|^2]
-        misfit = log_determinant(self.L_B) + self.t @ self.t - self.explained
-        noise = len(self.observations.y) * (_LOG_2PI + 2.0 * np.log(self.theta.noise))
-        # -1/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]: what the pseudo-inputs cannot explain
+        # -1/2 [k (N log(2 pi s^2) + log|B|) + |t|^2 - |L_B^-1 A t|^2]
+        misfit = self.n_outputs * log_determinant(self.L_B) + inner(self.t, self.t) - self.explained
+        noise = len(self.observations.y) * (LOG_2PI + 2.0 * np.log(self.theta.noise))
+        # -k/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]: what the pseudo-inputs cannot explain
         unexplained = self._prior_trace + self._past_trace - self._AA.trace()
-        return -0.5 * float(noise + misfit + unexplained)
+        return -0.5 * float(self.n_outputs * noise + misfit + self.n_outputs * unexplained)
 
     def gradient(self, *, of_inputs: bool = True) -> tuple[Array, Array | None]:
         """`dF / d log theta` and `dF / dZ` (M, d); without `of_inputs`, None in place of the second."""
@@ -119,13 +152,14 @@ class Fit:
         residual = self.t - self.A.T @ self.alpha
         G = self._loss_by_kernel(residual)
         pulled = self._block.pull_back(G)
-        # d / d log s = N - e_y.t_y - <G_A[:, :N], A[:, :N]> - tr(K_XX) / s^2, and <G_A, A> = <L^-T G_A, L A>
-        by_noise = n_batch - residual[:n_batch] @ self.t[:n_batch] - self._prior_trace
+        # d / d log s = k N - e_y.t_y - <G_A[:, :N], A[:, :N]> - k tr(K_XX) / s^2, and <G_A, A> = <L^-T G_A, L A>
+        prior_trace = self.n_outputs * self._prior_trace
+        by_noise = self.n_outputs * n_batch - inner(residual[:n_batch], self.t[:n_batch]) - prior_trace
         by_noise -= inner(G[:, :n_batch], self._block.K[:, :n_batch])
 
         log_theta = np.append(pulled.log_hyperparameters(), by_noise)
-        log_theta[:-1] += 0.5 * self._past_trace_gradient
-        log_theta[0] += self._prior_trace + 2.0 * self._jitter * G[:, n_inputs:].trace()
+        log_theta[:-1] += 0.5 * self.n_outputs * self._past_trace_gradient
+        log_theta[0] += prior_trace + 2.0 * self._jitter * G[:, n_inputs:].trace()
         if not of_inputs:
             return -log_theta, None
         return -log_theta, -pulled.shared_inputs(slice(n_inputs, None))
@@ -137,18 +171,19 @@ class Fit:
         """
         past, n_batch, n_inputs = self.observations.past, len(self.observations.y), len(self.observations.inputs)
         L_inverse, L_B_inverse = inverse_lower(self.L), inverse_lower(self.L_B)
-        shrinkage = L_B_inverse.T @ L_B_inverse  # B^-1 - I
+        shrinkage = L_B_inverse.T @ L_B_inverse  # k (B^-1 - I)
         diagonal(shrinkage)[:] -= 1.0
+        shrinkage *= self.n_outputs
         beta = L_inverse.T @ self.alpha
         G = np.empty(self._block.K.shape)
-        # L^-T G_A = L^-T (B^-1 - I) A - L^-T alpha e^T;  dK_ZX = [:, :N] / s,  dK_Za = [:, N:] R_a
+        # L^-T G_A = k L^-T (B^-1 - I) A - L^-T alpha e^T;  dK_ZX = [:, :N] / s,  dK_Za = [:, N:] R_a
         by_inputs = np.matmul(L_inverse.T @ shrinkage, self.A, out=np.empty_like(self.A))
         by_inputs = subtract_outer(by_inputs, beta, residual)
         np.multiply(by_inputs[:, :n_batch], 1.0 / self.theta.noise, out=G[:, :n_batch])
         np.matmul(by_inputs[:, n_batch:], past.R, out=G[:, n_batch:n_inputs])
-        # dK_ZZ = -1/2 L^-T (I - B^-1 - A A^T - alpha alpha^T) L^-1
-        middle = shrinkage + self._AA
-        middle += self.alpha[:, None] * self.alpha
+        # dK_ZZ = -1/2 L^-T (k (I - B^-1 - A A^T) - alpha alpha^T) L^-1
+        middle = shrinkage + self.n_outputs * self._AA
+        middle += columns(self.alpha) @ columns(self.alpha).T
         np.matmul(L_inverse.T @ middle, 0.5 * L_inverse, out=G[:, n_inputs:])
         return G
 
@@ -158,6 +193,6 @@ class Fit:
         return Summary(self.Z, solve_lower_transposed(self.L, U.T).T, r)
 
     def whitened_summary(self) -> tuple[Array, Array]:
-        """Observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,): `A^T = Q U`, `r = Q^T t`."""
+        """Observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,) or (K, k): `A^T = Q U`, `r = Q^T t`."""
         Q, U = np.linalg.qr(self.A.T)
         return U, Q.T @ self.t

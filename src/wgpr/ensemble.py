@@ -1,20 +1,28 @@
 """The ensemble and its one step (docs/method.md, 4): every method of this package is a choice of rules for it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.gaussian import squared_wasserstein
+from wgpr.joint import Summarised, log_evidence_of_rows
 from wgpr.linalg import Array, Indices
 from wgpr.model import Learner, LocalModel
 from wgpr.nearest import NearestIndex
+from wgpr.neighbourhood import Neighbourhoods
 
 ALL_ROWS = slice(None)
+
+# A model is joined with so many others at the most.
+_MOST_NEIGHBOURS = 15
+
+# Observations that a model compares with those of its neighbours, with its own.
+_MOST_TO_SETTLE = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +39,7 @@ class Ensemble:
     lengthscales: Array
     n_seen: Indices
     index: NearestIndex = field(default_factory=NearestIndex)
+    neighbourhoods: Neighbourhoods = field(default_factory=Neighbourhoods)
 
     @classmethod
     def empty(cls, n_features: int) -> "Ensemble":
@@ -64,12 +73,52 @@ class Ensemble:
             _with_row(self.lengthscales, place, model.theta.lengthscales),
             _with_row(self.n_seen, place, model.n_seen),
             self.index.with_model(place, model.inputs),
+            self.neighbourhoods,
         )
 
     def around(self, point: Array, n_models: int) -> list[int]:
         """Numbers of the models whose pseudo-inputs' means are nearest to `point` (d,), nearest first."""
         squares = ((self.input_means - point) ** 2).sum(axis=1)
         return np.argsort(squares, kind="stable")[:n_models].tolist()
+
+    def closest(self, X: Array, n_models: int) -> list[int]:
+        """Numbers of the models whose pseudo-inputs are nearest to the rows `X` (n, d), taken together.
+
+        Every row votes for the models nearest to it, for the nearest most; at most `n_models`, most votes first.
+        """
+        n_models = min(n_models, len(self))
+        if not n_models:
+            return []
+        owners = self.index.owners(X, n_models)
+        weights = np.tile(1.0 / np.arange(1, n_models + 1), len(X))
+        votes = np.bincount(owners.ravel(), weights, minlength=len(self))
+        return [number for number in np.argsort(-votes, kind="stable")[:n_models].tolist() if votes[number] > 0]
+
+    def neighbours(self, number: int, n_models: int) -> list[int]:
+        """Numbers of the models closest to the pseudo-inputs of model `number`, without itself."""
+        inputs = self.models[number].inputs
+        return [other for other in self.closest(inputs, n_models + 1) if other != number][:n_models]
+
+    def merged(self, numbers: tuple[int, int], model: LocalModel) -> "Ensemble":
+        """The ensemble with this model in place of two; those after the second have the number before theirs."""
+        first, second = sorted(numbers)
+        models = [*self.models[:first], model, *self.models[first + 1 : second], *self.models[second + 1 :]]
+        return replace(Ensemble.of(models, self.centres.shape[1]), neighbourhoods=self.neighbourhoods)
+
+    def with_neighbours(self, number: int, n_observations: int) -> LocalModel:
+        """Model `number`, joined with its neighbours as far as they agree with it; so many observations in all."""
+        others = self.neighbours(number, _MOST_NEIGHBOURS)
+        return self.neighbourhoods.of((self.models[number], *(self.models[other] for other in others)), n_observations)
+
+    def answering(self, learner: Learner[Any], X: Array, y: Array) -> "Ensemble":
+        """The ensemble that answers as if each row of `X` (n, d), `y` (n,) were learned by the model nearest to it."""
+        owners = self.index.owners(X)[:, 0]
+        models = list(self.models)
+        for number in np.unique(owners).tolist():
+            own = owners == number
+            with suppress(ArithmeticError):  # then without these rows
+                models[number] = learner.glance(models[number], X[own], y[own])
+        return replace(Ensemble.of(models, X.shape[1]), neighbourhoods=self.neighbourhoods)
 
 
 def _with_row(array: NDArray[Any], place: int, row: Array | int) -> NDArray[Any]:
@@ -152,6 +201,11 @@ class Trial:
         return [number for number in self.nearest if self.updated(number) is not None]
 
     @cached_property
+    def closest(self) -> list[int]:
+        """Numbers of the models that are closest to the batch, row by row: first the candidates, then more."""
+        return self.ensemble.closest(self.X, max(self.n_candidates, self.learner.n_neighbours + 1))
+
+    @cached_property
     def fresh(self) -> LocalModel:
         """A new model of the batch alone."""
         return self._start(ALL_ROWS)
@@ -172,6 +226,15 @@ class Trial:
             self._distances[number] = Distances(w_old * self._target_unit**2, w_new * self._target_unit**2)
         return self._distances[number]
 
+    def unabridged(self, number: int) -> float:
+        """The log evidence of the batch if model `number` could learn it without leaving anything out.
+
+        With the hyperparameters before and after the update, whichever are better.
+        """
+        old, updated = cast(Summarised, self.ensemble.models[number]), self.updated(number)
+        assert updated is not None, "only candidates have evidence"
+        return max(log_evidence_of_rows(old, self.X, self.y, theta) for theta in (old.theta, updated.theta))
+
     def carry_out(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
         """The ensemble after the decision, and what changed in it."""
         self._require_each_row_once(assignments)
@@ -183,7 +246,17 @@ class Trial:
             ensemble = ensemble.with_model(model, number)
             place = len(ensemble) - 1 if number is None else number
             changes.append(Change(place, len(self.y[rows]), number is None))
-        return ensemble, tuple(changes)
+        return self._settled(ensemble, {change.model for change in changes}), tuple(changes)
+
+    def _settled(self, ensemble: Ensemble, numbers: set[int]) -> Ensemble:
+        """The ensemble after those that learned have compared themselves with their neighbours."""
+        if self.learner.n_neighbours < 2:
+            return ensemble
+        for number in sorted(numbers):
+            others = [ensemble.models[other] for other in ensemble.neighbours(number, self.learner.n_neighbours)]
+            agreeing = ensemble.neighbourhoods.agreeing(ensemble.models[number], others, _MOST_TO_SETTLE)
+            ensemble = ensemble.with_model(self.learner.settled(ensemble.models[number], agreeing), number)
+        return ensemble
 
     def _require_each_row_once(self, assignments: Sequence[Assignment]) -> None:
         counts = np.zeros(len(self.y), dtype=np.intp)
@@ -221,7 +294,8 @@ class Trial:
     def _update(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
         X, y = self.X[rows], self.y[rows]
         try:
-            model = self.learner.update(ensemble.models[number], X, y, self._rng())
+            neighbours = self._neighbours(ensemble, rows, without=number)
+            model = self.learner.update(ensemble.models[number], X, y, self._rng(), neighbours)
         except ArithmeticError:
             model = None
         self._evidence[number] = None if model is None else self._in_target_unit(model, len(y))
@@ -232,9 +306,18 @@ class Trial:
         return model.log_evidence - n_rows * float(np.log(self._target_unit))
 
     def _start(self, rows: slice | Indices) -> LocalModel:
-        nearest = self.ensemble.around(self.X[rows].mean(axis=0), 1)
-        like = self.ensemble.models[nearest[0]] if nearest else None
-        return self.learner.start(self.X[rows], self.y[rows], self._rng(), like)
+        return self.learner.start(self.X[rows], self.y[rows], self._rng(), self._neighbours(self.ensemble, rows))
+
+    def _neighbours(self, ensemble: Ensemble, rows: slice | Indices, without: int | None = None) -> list[LocalModel]:
+        """Models that the learner listens to when a model learns these rows; one of them is the nearest by its mean."""
+        n_neighbours = self.learner.n_neighbours
+        if n_neighbours <= 1:
+            numbers = ensemble.around(self.X[rows].mean(axis=0), n_neighbours)
+        elif rows is ALL_ROWS and ensemble is self.ensemble:
+            numbers = self.closest
+        else:
+            numbers = ensemble.closest(self.X[rows], n_neighbours + 1)
+        return [ensemble.models[number] for number in numbers if number != without][:n_neighbours]
 
     def _rng(self) -> np.random.Generator:
         """The same numbers for every model of a step, whatever was asked before."""
@@ -260,6 +343,8 @@ class StepRecord:
     evidence_new : of the batch as a model of its own, if that was tried.
     dropped : candidates whose update failed or was not finite.
     changes : the models that learned, and how many rows each.
+    merged : pairs of models that became one afterwards, because there were too many. Numbers are those of that moment;
+        the new model has the smaller one, and numbers above the larger one count one less from then on.
     """
 
     number: int
@@ -272,6 +357,7 @@ class StepRecord:
     dropped: tuple[int, ...]
     changes: tuple[Change, ...]
     seconds: float
+    merged: tuple[tuple[int, int], ...] = ()
 
     @property
     def distance(self) -> float | None:
@@ -284,22 +370,3 @@ class StepRecord:
         """ "new", "update", or "both" when rows of one batch went different ways."""
         is_new = {change.is_new for change in self.changes}
         return "both" if len(is_new) == 2 else "new" if True in is_new else "update"
-
-
-def step(
-    ensemble: Ensemble,
-    X: Array,
-    y: Array,
-    *,
-    learner: Learner[Any],
-    rule: SplittingRule,
-    n_candidates: int,
-    seed: int,
-    number: int,
-    target_unit: float = 1.0,
-) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `Trial`."""
-    started = perf_counter()
-    trial = Trial(ensemble, learner, X, y, n_candidates=n_candidates, seed=seed, number=number, target_unit=target_unit)
-    ensemble, changes = trial.carry_out(rule.assign(trial))
-    return ensemble, trial.record(changes, perf_counter() - started)

@@ -1,21 +1,25 @@
 """The five regressors: each is a learner, a splitting rule and a prediction rule on the one skeleton."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 from wgpr.base import EnsembleRegressor, OnlineRegressor
+from wgpr.batching import Batching, InOrder, Regional
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble import SplittingRule
 from wgpr.exact import ExactLearner, calibrate
+from wgpr.growing import GrowingLearner
 from wgpr.kernels import Hyperparameters, Kernel, as_kernel
 from wgpr.linalg import Array
-from wgpr.prediction import Barycenter, BestFew, Nearest, PredictionRule, RobustBCM, Weighted
+from wgpr.model import mean_target
+from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, PredictionRule, RobustBCM, Weighted
 from wgpr.scales import Scales, typical
 from wgpr.sparse import SparseLearner
-from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
 from wgpr.units import Units
 
 PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
@@ -24,6 +28,7 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
     "best_few": BestFew,
     "barycenter": Barycenter,
     "robust_bcm": RobustBCM,
+    "joined": Joined,
 }
 
 
@@ -31,39 +36,54 @@ class _SparseSettings(EnsembleRegressor):
     """Settings of the regressors whose local models are sparse."""
 
     kernel: str | Kernel
-    n_inducing: int
+    n_inducing: Any
     optimizer_iterations: int
 
     def _check_settings(self) -> None:
         super()._check_settings()
         as_kernel(self.kernel)
-        require_count("n_inducing", self.n_inducing)
+        self._check_n_inducing()
         require_count("optimizer_iterations", self.optimizer_iterations, least=0)
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner:
+    def _check_n_inducing(self) -> None:
+        require_count("n_inducing", self.n_inducing)
+
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | GrowingLearner:
         return SparseLearner(as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations)
 
 
 class WGPRegressor(_SparseSettings, OnlineRegressor):
-    """Wasserstein-splitting Gaussian process regression (Kepler, Koppel, Bedi and Stilwell 2021).
+    """Wasserstein-splitting Gaussian process regression (Kepler, Koppel, Bedi and Stilwell 2021), without its knobs.
 
-    Every batch is tried on the nearest local models. The one whose predictions would move least learns it; if even that
-    one would move too far, the batch starts a new model. A query is answered by the nearest model.
+    Every batch is tried on the closest local models. The one that explains it best learns it, unless a model of its own
+    is worth its price. A query is answered by the nearest models, each together with what its neighbours know. The
+    defaults need no tuning; `WGPRegressor.published()` is the method of the paper.
 
     Parameters
     ----------
-    threshold : the largest squared Wasserstein distance that an update may move a model by. It is in the square
-        of the target's unit, summed over pseudo-inputs and batch: double the targets, and it takes four times as much.
-        0 starts a model for every batch, infinity never starts another.
-    n_inducing : pseudo-inputs a local model may have (M).
+    threshold : "auto" to start a new model when it is worth its price (see `wgpr.splitting.Worthwhile`). A number is
+        the largest squared Wasserstein distance that an update may move a model by, as in the paper: in the square
+        of the target's unit, summed over pseudo-inputs and batch. 0 starts a model for every batch, infinity never
+        starts another. Of several outputs it is the sum, each in its own unit, `units_.height`.
+    n_inducing : "auto" for as many pseudo-inputs as a local model needs, up to `max_inducing`, and for hyperparameters
+        that lean on those of the neighbours. A number is how many it may have (M), moved by the optimiser, each model
+        for itself, as in the paper.
+    max_inducing : the most pseudo-inputs that "auto" may give to a local model.
+    max_models : how many local models there may be; beyond it, two that agree are merged. None for no limit.
     n_candidates : how many of the nearest models are tried (J_hat).
     batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
+    batching : "regional" to learn rows together that are close together, "arrival" to learn them as they come.
+    buffer_size : rows that wait for their region's turn, at the most; `predict` knows them too.
     kernel : "se", "matern32", "matern52", "rq" or a `Kernel`.
     splitting : "wasserstein", "evidence", "never", "always", or an object with the method `assign`
         (see `wgpr.splitting`); `threshold` is for the first. A rule of your own sees rows in the ensemble's
         units (`units_.inputs(X)`), and distances and evidences in yours.
-    prediction : "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
+    prediction : "joined", "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
         `combine` (see `wgpr.prediction`).
+    calibrated : whether the uncertainty of the field is stretched until 95 % of the rows, predicted before they are
+        learned, are in the 95 % interval.
+    forgetting : part of what a local model knows that it forgets with every batch that it learns, for fields that
+        change; 0.01 lets rows fade over some hundred batches. For `n_inducing="auto"`.
     learn_hyperparameters : False to learn a model's hyperparameters from its first batch only.
     optimizer_iterations : iterations of L-BFGS for each fit, at the most.
     history_size : steps that `history_` remembers, at the most.
@@ -73,8 +93,10 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     ----------
     models_ : the local models; n_models_ : how many.
     n_samples_seen_ : rows given so far; n_pending_ : those of them that wait for a batch to fill.
+    n_outputs_ : how many outputs there are, columns of `y`.
     history_ : what happened in each step.
-    hyperparameters_ : what each local model has learned, in the units of the data.
+    hyperparameters_ : what each local model has learned, in the units of the data; of several outputs, amplitude and
+        noise are relative to `units_.height`.
 
     Examples
     --------
@@ -90,13 +112,19 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
 
     def __init__(
         self,
-        threshold: float = 30.0,
-        n_inducing: int = 50,
-        n_candidates: int = 5,
+        threshold: float | str = "auto",
+        n_inducing: int | str = "auto",
+        max_inducing: int = 200,
+        max_models: int | None = 500,
+        n_candidates: int = 2,
         batch_size: int = 100,
-        kernel: str | Kernel = "se",
+        batching: str = "regional",
+        buffer_size: int = 1000,
+        kernel: str | Kernel = "rq",
         splitting: "str | SplittingRule" = "wasserstein",
-        prediction: "str | PredictionRule" = "nearest",
+        prediction: "str | PredictionRule" = "joined",
+        calibrated: bool = True,
+        forgetting: float = 0.0,
         learn_hyperparameters: bool = True,
         optimizer_iterations: int = 40,
         history_size: int = 10_000,
@@ -104,32 +132,62 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     ) -> None:
         self.threshold = threshold
         self.n_inducing = n_inducing
+        self.max_inducing = max_inducing
+        self.max_models = max_models
         self.n_candidates = n_candidates
         self.batch_size = batch_size
+        self.batching = batching
+        self.buffer_size = buffer_size
         self.kernel = kernel
         self.splitting = splitting
         self.prediction = prediction
+        self.calibrated = calibrated
+        self.forgetting = forgetting
         self.learn_hyperparameters = learn_hyperparameters
         self.optimizer_iterations = optimizer_iterations
         self.history_size = history_size
         self.random_state = random_state
 
+    @classmethod
+    def published(cls, **settings: Any) -> "WGPRegressor":
+        """The method of the paper, with its settings (M = 50, batches of 100, J_hat = 5) unless others are given."""
+        return cls(**{**PUBLISHED, **settings})
+
     def _check_settings(self) -> None:
         super()._check_settings()
-        require_number("threshold", self.threshold, least=0.0)
+        if not _is_auto(self.threshold):
+            require_number("threshold", self.threshold, least=0.0, otherwise='"auto"')
+        require_count("max_inducing", self.max_inducing)
+        if self.max_models is not None:
+            require_count("max_models", self.max_models, otherwise="None")
         require_count("n_candidates", self.n_candidates)
-        check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
+        require_number("forgetting", self.forgetting, least=0.0, most=0.99)
+        for name in ("calibrated", "learn_hyperparameters"):
+            check_scalar(getattr(self, name), name, (bool, np.bool_))
+        self._make_batching()
         self._make_splitting_rule()
         self._make_prediction_rule()
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner:
-        return SparseLearner(
-            as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations, self.learn_hyperparameters
-        )
+    def _check_n_inducing(self) -> None:
+        if not _is_auto(self.n_inducing):
+            require_count("n_inducing", self.n_inducing, otherwise='"auto"')
+
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | GrowingLearner:
+        kernel, max_iter, learns = as_kernel(self.kernel), self.optimizer_iterations, bool(self.learn_hyperparameters)
+        if _is_auto(self.n_inducing):
+            return GrowingLearner(kernel, self.max_inducing, max_iter, learns, float(self.forgetting))
+        return SparseLearner(kernel, int(self.n_inducing), max_iter, learns)
+
+    def _make_batching(self) -> Batching:
+        rules: Mapping[str, Callable[[], Batching]] = {
+            "regional": lambda: Regional(self._batch_rows(), self.buffer_size),
+            "arrival": lambda: InOrder(self._batch_rows()),
+        }
+        return _chosen("batching", self.batching, rules, "choose")
 
     def _make_splitting_rule(self) -> SplittingRule:
         rules: Mapping[str, Callable[[], SplittingRule]] = {
-            "wasserstein": lambda: Wasserstein(self.threshold),
+            "wasserstein": lambda: Worthwhile() if _is_auto(self.threshold) else Wasserstein(float(self.threshold)),
             "evidence": Evidence,
             "never": Never,
             "always": Always,
@@ -138,6 +196,30 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
 
     def _make_prediction_rule(self) -> PredictionRule:
         return _chosen("prediction", self.prediction, PREDICTION_RULES, "combine")
+
+    def _make_calibration_rule(self) -> PredictionRule:
+        """A batch is in one territory: one joined model answers for all of it, without those beyond the border."""
+        rule = self._make_prediction_rule()
+        return replace(rule, n_models=1) if isinstance(rule, Joined) else rule
+
+    def _max_models(self) -> int | None:
+        return self.max_models
+
+    def _is_calibrated(self) -> bool:
+        return bool(self.calibrated)
+
+
+# The settings of the paper, where they are not the defaults.
+PUBLISHED: Mapping[str, Any] = {
+    "threshold": 30.0,
+    "n_inducing": 50,
+    "max_models": None,
+    "n_candidates": 5,
+    "batching": "arrival",
+    "kernel": "se",
+    "prediction": "nearest",
+    "calibrated": False,
+}
 
 
 class SolarGPRegressor(_SparseSettings, OnlineRegressor):
@@ -195,7 +277,8 @@ class LocalGPRegressor(OnlineRegressor):
     Parameters
     ----------
     w_gen : as in `SolarGPRegressor`.
-    hyperparameters : `Hyperparameters` to use in place of learning them.
+    hyperparameters : `Hyperparameters` to use in place of learning them; for several outputs, with amplitude and noise
+        relative to `units_.height`, the median deviation of each output in the first batch.
     n_calibration : rows to learn the hyperparameters from.
     max_samples : rows that a local model keeps at the most, None for no limit; beyond it, those that the
         others explain best are dropped.
@@ -258,10 +341,10 @@ class LocalGPRegressor(OnlineRegressor):
 
     def _make_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
         theta = self._given_theta(units) or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
-        return ExactLearner(as_kernel(self.kernel), theta, float(y.mean()), self.max_samples)
+        return ExactLearner(as_kernel(self.kernel), theta, mean_target(y), self.max_samples)
 
     def _make_quick_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
-        mean = float(y.mean())
+        mean = mean_target(y)
         theta = self._given_theta(units) or typical(as_kernel(self.kernel), Scales.of(X, y, mean))
         return ExactLearner(as_kernel(self.kernel), theta, mean, self.max_samples)
 
@@ -348,6 +431,10 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
     "streaming": StreamingGPRegressor,
     "sparse": SparseGPRegressor,
 }
+
+
+def _is_auto(setting: Any) -> bool:
+    return isinstance(setting, str) and setting == "auto"
 
 
 def _check_hyperparameters(given: object) -> None:

@@ -1,10 +1,12 @@
 """The exact model of LGPR: a small Gaussian process on its own data, hyperparameters shared (docs/method.md, 5)."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from wgpr import inducing
+from wgpr.bound import LOG_2PI
 from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.linalg import (
@@ -12,18 +14,19 @@ from wgpr.linalg import (
     Indices,
     cholesky_with_jitter,
     column_squares,
+    columns,
     diagonal,
     frozen,
+    inner,
     inverse_lower,
     log_determinant,
+    n_outputs,
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import require_finite, running_mean
+from wgpr.model import mean_target, require_finite, running_mean
 from wgpr.scales import Prior, Scales, typical
 from wgpr.search import climb
-
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,11 +38,12 @@ class ExactModel:
     L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
     n_seen, centre : number of rows seen, kept or not, and their mean (d,).
     log_evidence : of the latest rows given those before them.
+    Of several outputs mean is (k,), targets and alpha are (n, k); log_evidence is a sum.
     """
 
     kernel: Kernel
     theta: Hyperparameters
-    mean: float
+    mean: float | Array
     inputs: Array
     targets: Array
     L: Array
@@ -49,15 +53,15 @@ class ExactModel:
     log_evidence: float
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
+        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
         k = self._whitened(X)
         variance = self.kernel.variance(self.theta) - column_squares(k)
-        return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
+        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
         k = self._whitened(X)
-        return Gaussian(self.mean + self.alpha @ k, self.kernel(self.theta, X, X) - k.T @ k)
+        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k)
 
     def __repr__(self) -> str:
         return f"ExactModel({len(self.inputs)} rows kept, {self.n_seen} rows seen, {self.theta})"
@@ -70,14 +74,14 @@ class ExactModel:
 def remembered(
     kernel: Kernel,
     theta: Hyperparameters,
-    mean: float,
+    mean: float | Array,
     inputs: Array,
     targets: Array,
     n_seen: int,
     centre: Array,
     log_evidence: float,
 ) -> ExactModel:
-    """The model that keeps just these rows, (n, d) and (n,)."""
+    """The model that keeps just these rows, (n, d) and (n,) or (n, k)."""
     L = _factor(kernel, theta, inputs)
     return _model(kernel, theta, mean, inputs, targets, L, n_seen, centre, log_evidence)
 
@@ -85,7 +89,7 @@ def remembered(
 def _model(
     kernel: Kernel,
     theta: Hyperparameters,
-    mean: float,
+    mean: float | Array,
     inputs: Array,
     targets: Array,
     L: Array,
@@ -93,7 +97,7 @@ def _model(
     centre: Array,
     log_evidence: float,
 ) -> ExactModel:
-    alpha = solve_lower(L, (targets - mean)[:, None])[:, 0]
+    alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
     require_finite(L, alpha, log_evidence)
     for array in (inputs, targets, L, alpha, centre):
         frozen(array)
@@ -109,19 +113,23 @@ class ExactLearner:
 
     kernel: Kernel
     theta: Hyperparameters
-    mean: float
+    mean: float | Array
     max_samples: int | None = None
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, like: ExactModel | None = None) -> ExactModel:
+    n_neighbours = 0  # what they know is known already: hyperparameters are shared
+
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[ExactModel] = ()) -> ExactModel:
         n_features = X.shape[1]
-        empty = np.empty((0, n_features))
+        inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
         nothing = ExactModel(
-            self.kernel, self.theta, self.mean, empty, np.empty(0), np.empty((0, 0), order="F"), np.empty(0),
+            self.kernel, self.theta, self.mean, inputs, targets, np.empty((0, 0), order="F"), targets,
             0, np.zeros(n_features), 0.0,
         )  # fmt: skip
         return self.update(nothing, X, y, rng)
 
-    def update(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ExactModel:
+    def update(
+        self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[ExactModel] = ()
+    ) -> ExactModel:
         """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
         inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
         L, log_evidence = self._grown(model, X, y)
@@ -142,6 +150,15 @@ class ExactLearner:
     def preview(self, X: Array, y: Array) -> ExactModel:
         return self.start(X, y, np.random.default_rng(0))
 
+    def glance(self, model: ExactModel, X: Array, y: Array) -> ExactModel:
+        return replace(self, max_samples=None).update(model, X, y, np.random.default_rng(0))
+
+    def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
+        return self.update(model, other.inputs, other.targets, np.random.default_rng(0))
+
+    def settled(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
+        return model
+
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
         """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.
 
@@ -154,8 +171,8 @@ class ExactLearner:
         S, _ = cholesky_with_jitter(innovation)
         L = np.zeros((n_old + n_new, n_old + n_new), order="F")
         L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
-        surprise = solve_lower(S, (y - self.mean - model.alpha @ V)[:, None])[:, 0]
-        return L, -0.5 * float(surprise @ surprise + log_determinant(S) + n_new * _LOG_2PI)
+        surprise = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
+        return L, -0.5 * float(inner(surprise, surprise) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
 
 
 def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
@@ -166,30 +183,30 @@ def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
 
 
 def log_marginal_likelihood(kernel: Kernel, theta: Hyperparameters, X: Array, y: Array) -> tuple[float, Array]:
-    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`.
+    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`; summed over the outputs.
 
     Rasmussen and Williams, equations 2.30 and 5.9.
 
     Parameters
     ----------
-    X : (n, d), y : (n,).
+    X : (n, d), y : (n,) or (n, k).
     """
     block = KernelBlock(kernel, theta, X, X)
     K = block.K.copy()
     diagonal(K)[:] += theta.noise**2
     L, _ = cholesky_with_jitter(K)
     L_inverse = inverse_lower(L)
-    alpha = solve_lower_transposed(L, solve_lower(L, y[:, None]))[:, 0]
-    value = -0.5 * float(y @ alpha + log_determinant(L) + len(y) * _LOG_2PI)
-    # d / dK = 1/2 (alpha alpha^T - K^-1), and dK / d log s = 2 s^2 I
-    G = 0.5 * (np.outer(alpha, alpha) - L_inverse.T @ L_inverse)
+    alpha = solve_lower_transposed(L, solve_lower(L, columns(y)))
+    value = -0.5 * float(inner(columns(y), alpha) + n_outputs(y) * log_determinant(L) + y.size * LOG_2PI)
+    # d / dK = 1/2 (alpha alpha^T - k K^-1), and dK / d log s = 2 s^2 I
+    G = 0.5 * (alpha @ alpha.T - n_outputs(y) * (L_inverse.T @ L_inverse))
     by_noise = 2.0 * theta.noise**2 * G.trace()
     return value, np.append(block.pull_back(G).log_hyperparameters(), by_noise)
 
 
 def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:
     """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
-    mean = float(y.mean())
+    mean = mean_target(y)
     scales = Scales.of(X, y, mean)
     prior = Prior.of_new_model(kernel, scales)
 

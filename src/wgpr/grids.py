@@ -106,6 +106,7 @@ def predict_grid(
     `model` : index of the local model that answers.
     Attributes follow the CF conventions. `to_netcdf` needs nothing but SciPy.
     """
+    _require_one_output(model)
     section = _slice(input_names(model), at)
     edges = _checked_region(default_region(model, at=at) if region is None else region, section)
     steps = _checked_spacing(default_spacing(edges) if spacing is None else spacing, edges, section)
@@ -122,7 +123,24 @@ def input_names(model: GridModel) -> list[str]:
 
 def target_name(model: GridModel) -> str:
     """What the target is called."""
-    return getattr(model, "target_name_", None) or "y"
+    name = getattr(model, "target_name_", None) or "y"
+    return name if isinstance(name, str) else ", ".join(name)
+
+
+def predict_one_output(model: GridModel, X: Any, *, latent: bool = False) -> tuple[Array, Array]:
+    """Mean (n,) and standard deviation (n,) of a model with one output, whether its targets were (n,) or (n, 1)."""
+    _require_one_output(model)
+    mean, std = model.predict(X, return_std=True, latent=latent)
+    return mean.reshape(len(mean)), std.reshape(len(std))
+
+
+def _require_one_output(model: GridModel) -> None:
+    n_outputs = getattr(model, "n_outputs_", 1)
+    if n_outputs != 1:
+        raise ValueError(
+            f"grids, pictures and the command line are for one output and this model has {n_outputs}; "
+            "use predict, or fit a model with one of the columns of y"
+        )
 
 
 def named(model: GridModel, X: Array) -> Any:
@@ -251,8 +269,8 @@ def _predict_nodes(model: GridModel, section: _Slice, axes: Mapping[int, Array])
     for piece in _pieces(prod(shape)):
         places = np.unravel_index(np.arange(piece.start, piece.stop), shape)
         X = named(model, _queries(section, axes, places))
-        mean[piece], std[piece] = model.predict(X, return_std=True)
-        _, std_latent[piece] = model.predict(X, return_std=True, latent=True)
+        mean[piece], std[piece] = predict_one_output(model, X)
+        _, std_latent[piece] = predict_one_output(model, X, latent=True)
         owner[piece] = model.model_index(X)
     flat: dict[str, NDArray[Any]] = {"mean": mean, "std": std, "std_latent": std_latent, "model": owner}
     return {name: values.reshape(shape) for name, values in flat.items()}

@@ -14,6 +14,9 @@ _EXPLAINED = 1e-10
 # Pseudo-inputs closer together than this (in length-scales) would only make the factorisation worse.
 _APART = 0.03
 
+# Pseudo-inputs that a model should have at least, to know where it is.
+_AT_HOME = 20
+
 
 def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
     """Indices of up to `n` rows of `X`, each the least known given those before it.
@@ -33,7 +36,11 @@ def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept:
     chosen = greedy(kernel, theta, X, n, n_kept)
     if not len(chosen):  # a variance so small that it counts as nothing: any row will do
         chosen = np.zeros(1, dtype=np.intp)
-    scaled = X / theta.lengthscales
+    return _with_furthest(X / theta.lengthscales, chosen, n)
+
+
+def _with_furthest(scaled: Array, chosen: Indices, n: int) -> Indices:
+    """Up to `n` rows of `scaled` (N, d): the chosen ones, and then always the one furthest from those before it."""
     gaps = cdist(scaled[chosen], scaled, "sqeuclidean").min(axis=0)
     indices = chosen.tolist()
     while len(indices) < n and gaps.max() > _APART**2:
@@ -43,27 +50,67 @@ def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept:
     return np.array(indices, dtype=np.intp)
 
 
+def enough(kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float) -> Indices:
+    """Indices of as many rows of `X` (N, d), at the most `n`, as explain all of them to within `tolerance`.
+
+    If they are very few, some more that are furthest apart: where pseudo-inputs are is also where a model is at home.
+
+    weights : (N,) how much it matters to know the field there; what is left unexplained is the sum of weights times
+        conditional variances, and each next row is the one that matters most.
+    """
+    choice = _Choice(kernel, theta, X, n)
+    while choice.n_left:
+        matters = weights * choice.unexplained
+        pivot = int(np.argmax(matters))
+        if choice.indices and (matters.sum() <= tolerance or choice.is_explained(pivot)):
+            break
+        choice.take(pivot)
+    return _with_furthest(X / theta.lengthscales, np.array(choice.indices, dtype=np.intp), min(n, _AT_HOME))
+
+
 def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
     """As `spread_out`, by pivoted Cholesky, until the rest is explained."""
-    prior = kernel.variance(theta)
-    unexplained = np.full(len(X), prior)
-    factor = np.empty((len(X), min(n, len(X))))
-    chosen: list[int] = []
-    while len(chosen) < factor.shape[1]:
-        n_eligible = n_kept if len(chosen) < n_kept else len(X)
-        pivot = int(np.argmax(unexplained[:n_eligible]))
-        if unexplained[pivot] <= _EXPLAINED * prior:
+    choice = _Choice(kernel, theta, X, n)
+    while choice.n_left:
+        n_eligible = n_kept if len(choice.indices) < n_kept else len(X)
+        pivot = int(np.argmax(choice.unexplained[:n_eligible]))
+        if choice.is_explained(pivot):
             if n_eligible == len(X):
                 break
             n_kept = 0  # those that are left to keep repeat others
             continue
-        k = len(chosen)
-        column = kernel(theta, X[pivot : pivot + 1], X)[0] - factor[:, :k] @ factor[pivot, :k]
-        factor[:, k] = column / np.sqrt(unexplained[pivot])
-        unexplained -= factor[:, k] ** 2
-        unexplained[pivot] = 0.0
-        chosen.append(pivot)
-    return np.array(chosen, dtype=np.intp)
+        choice.take(pivot)
+    return np.array(choice.indices, dtype=np.intp)
+
+
+class _Choice:
+    """Rows that are chosen one by one, and what they leave unexplained: a pivoted Cholesky factorisation.
+
+    indices : of the chosen rows; unexplained : (N,) variance of the field at each row, given the field at those.
+    """
+
+    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array, n: int) -> None:
+        self._kernel, self._theta, self._X = kernel, theta, X
+        self._factor = np.empty((len(X), min(n, len(X))))
+        self.indices: list[int] = []
+        self.unexplained = np.full(len(X), kernel.variance(theta))
+
+    @property
+    def n_left(self) -> int:
+        """How many may still be chosen."""
+        return self._factor.shape[1] - len(self.indices)
+
+    def is_explained(self, row: int) -> bool:
+        """Whether the field at this row is known, as far as can be computed with."""
+        return bool(self.unexplained[row] <= _EXPLAINED * self._kernel.variance(self._theta))
+
+    def take(self, row: int) -> None:
+        k, factor = len(self.indices), self._factor
+        covariance = self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
+        factor[:, k] = (covariance - factor[:, :k] @ factor[row, :k]) / np.sqrt(self.unexplained[row])
+        self.unexplained = np.maximum(self.unexplained - factor[:, k] ** 2, 0.0)
+        self.unexplained[row] = 0.0
+        self.indices.append(row)
 
 
 def starts(

@@ -7,11 +7,12 @@ are solved from the right as their transposes: OpenBLAS does that almost twice a
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from math import isfinite
+from math import isfinite, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dger, dtrsm
+from scipy.linalg.blas import dgemm, dger, dtrsm
 from scipy.linalg.lapack import dpotrf, dtrtri
 from threadpoolctl import ThreadpoolController
 
@@ -80,6 +81,21 @@ def solve_lower_transposed(L: Array, B: Array, *, overwrite: bool = False) -> Ar
     return dtrsm(1.0, L, B.T, side=1, lower=1, overwrite_b=overwrite).T
 
 
+def columns(y: Array) -> Array:
+    """What belongs to one output (n,), or to several (n, k), as a matrix: one output is one column."""
+    return y.reshape(len(y), n_outputs(y))
+
+
+def n_outputs(y: Array) -> int:
+    """1 for (n,), k for (n, k)."""
+    return prod(y.shape[1:])
+
+
+def for_outputs(shared: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    """What all outputs share, to be taken together with what `like` has for each: with its axis of outputs, if any."""
+    return shared.reshape(shared.shape + (1,) * (like.ndim - shared.ndim))
+
+
 def inverse_lower(L: Array) -> Array:
     """`L^-1` of a lower triangular matrix."""
     inverse, _ = dtrtri(L, lower=1)
@@ -92,7 +108,7 @@ def diagonal(S: Array) -> Array:
 
 
 def inner(A: Array, B: Array) -> float:
-    """`sum_ij A_ij B_ij` of two matrices of one shape."""
+    """`sum_ij A_ij B_ij` of two matrices (or vectors) of one shape."""
     return float(np.vdot(A, B))
 
 
@@ -102,8 +118,10 @@ def column_squares(A: Array) -> Array:
 
 
 def subtract_outer(A: Array, x: Array, y: Array) -> Array:
-    """`A - x y^T`, in place when `A` is in C order."""
-    return dger(-1.0, y, x, a=A.T, overwrite_a=1).T
+    """`A - x y^T`, in place when `A` is in C order; `x` (n,) and `y` (m,), or (n, k) and (m, k)."""
+    if n_outputs(x) == 1:
+        return dger(-1.0, y.ravel(), x.ravel(), a=A.T, overwrite_a=1).T
+    return dgemm(-1.0, y.T, x.T, beta=1.0, c=A.T, trans_a=1, overwrite_c=1).T
 
 
 def log_determinant(L: Array) -> float:

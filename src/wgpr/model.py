@@ -1,12 +1,13 @@
 """What every local model and every learner can do: the contract between the mathematics and the ensemble."""
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array
+from wgpr.linalg import Array, frozen
 
 
 class LocalModel(Protocol):
@@ -35,7 +36,7 @@ class LocalModel(Protocol):
         """Of the latest rows, given those before them."""
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
+        """Mean (n,) and variance (n,) of the field at `X` (n, d); of k outputs the mean is (n, k)."""
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d), with its full covariance."""
@@ -51,14 +52,29 @@ class Learner(Protocol[Model]):
     def theta(self) -> Hyperparameters | None:
         """Hyperparameters that all models share, or None if each learns its own."""
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, like: Model | None = None) -> Model:
-        """A new model of the rows `X` (n, d), `y` (n,); `like` is a neighbour to take a scale from."""
+    @property
+    def n_neighbours(self) -> int:
+        """How many neighbours it listens to."""
 
-    def update(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> Model:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Model] = ()) -> Model:
+        """A new model of the rows `X` (n, d), `y` (n,) or (n, k); `neighbours`, closest first, tell what is usual."""
+
+    def update(
+        self, model: Model, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Model] = ()
+    ) -> Model:
         """The model that has learned these rows too; raises ArithmeticError if there is none."""
 
     def preview(self, X: Array, y: Array) -> Model:
         """A quick model of a few rows, with typical hyperparameters: better than no answer."""
+
+    def glance(self, model: Model, X: Array, y: Array) -> LocalModel:
+        """A model that answers as if it had learned these rows too: nothing is optimised, nothing is left out."""
+
+    def merged(self, model: Model, other: Model) -> Model:
+        """One model that knows what both know, as well as it can."""
+
+    def settled(self, model: Model, neighbours: Sequence[Model]) -> Model:
+        """The model after it has compared itself with its neighbours, closest first."""
 
 
 class NotFiniteError(ArithmeticError):
@@ -69,6 +85,11 @@ def require_finite(*arrays: Array | float) -> None:
     """Nothing but finite numbers becomes part of a model."""
     if not all(np.isfinite(array).all() for array in arrays):
         raise NotFiniteError("learning led to numbers that are not finite")
+
+
+def mean_target(y: Array) -> float | Array:
+    """The mean of targets (n,); of each output, (k,), if they are (n, k)."""
+    return float(y.mean()) if y.ndim == 1 else frozen(y.mean(axis=0))
 
 
 def running_mean(mean: Array, n: int, X: Array) -> Array:

@@ -59,13 +59,17 @@ class NearestIndex:
         return NearestIndex(_merged((*self.trees, added), generations), generations)
 
     def owners(self, X: Array, n_models: int = 1) -> Indices:
+        """The models with the nearest points, as `nearest` finds them."""
+        return self.nearest(X, n_models)[0]
+
+    def nearest(self, X: Array, n_models: int) -> tuple[Indices, Array]:
         """The `n_models` different models with the nearest points to each row of `X` (n, d), nearest first.
 
         Of models that are equally near the oldest comes first, so that the answer does not depend on the trees.
 
         Returns
         -------
-        (n, n_models) model numbers; n_models is at most the number of models.
+        (n, n_models) model numbers, at most as many as there are models, and the distances of their nearest points.
         """
         if len(self.trees) > 1 and len(X) >= _WORTH_A_MERGER * sum(map(len, self.trees)):
             # The same points in one tree: to ask each of several about what lies in another is the expensive part.
@@ -74,7 +78,7 @@ class NearestIndex:
         distances = np.concatenate([distance for distance, _ in found], axis=1)
         owners = np.concatenate([owner for _, owner in found], axis=1)
         order = np.lexsort((owners, distances), axis=1)[:, :n_models]
-        return np.take_along_axis(owners, order, axis=1)
+        return np.take_along_axis(owners, order, axis=1), np.take_along_axis(distances, order, axis=1)
 
     def _search(self, tree: _Tree, X: Array, n_models: int) -> tuple[Array, Indices]:
         """Distances (n, n_models) to the nearest living models of one tree and their numbers; infinite if fewer."""

@@ -386,7 +386,8 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
 def _threshold(model: EnsembleRegressor) -> float | None:
     settings = model.get_params(deep=False)
     rule = settings.get("splitting")
-    return settings["threshold"] if rule == "wasserstein" else getattr(rule, "threshold", None)
+    threshold = settings["threshold"] if rule == "wasserstein" else getattr(rule, "threshold", None)
+    return None if isinstance(threshold, str) else threshold
 
 
 def _draw_distances(ax: Axes, records: Sequence[StepRecord], threshold: float | None) -> None:
@@ -423,8 +424,8 @@ def _evidences(record: StepRecord) -> tuple[float, float]:
 
 
 def _draw_counts(ax: Axes, records: Sequence[StepRecord], n_models: int) -> None:
-    started = np.array([sum(change.is_new for change in record.changes) for record in records])
-    counts = n_models - started.sum() + np.cumsum(started)
+    gained = np.array([sum(change.is_new for change in record.changes) - len(record.merged) for record in records])
+    counts = n_models - gained.sum() + np.cumsum(gained)
     ax.step([record.number for record in records], counts, where="post", color="0.7", linewidth=1.0)
     _draw_decisions(ax, records, counts, "")
     ax.set_ylabel("local models")

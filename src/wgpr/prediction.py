@@ -7,6 +7,7 @@
 | `BestFew(3)` | a mixture of the few best, by closeness over variance (SOLAR GP) |
 | `Barycenter(3)` | the Wasserstein barycenter of the few nearest models |
 | `RobustBCM(3)` | the nearest model, sharpened by neighbours that know more |
+| `Joined(3)` | that of the nearest models, each joined with its neighbours, without a jump in between (WGPR's own) |
 
 Every rule is an average of the models' means, with weights of its own and a variance that goes with them. One of
 your own:
@@ -15,13 +16,13 @@ your own:
         def combine(self, panel):
             experts = panel.ask(panel.nearest(3))         # members, means, variances and noise, (n, 3) each
             best = experts.of(experts.variances.argmin(axis=1)[:, None])
-            return Blend(best, weights=np.ones_like(best.means), variance=best.variances[:, 0])
+            return Blend(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
 
 `panel.X`, means and variances are in the ensemble's units (an estimator's `units_`); the answer is turned into the
 user's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -30,16 +31,21 @@ import numpy as np
 from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, log_closeness
 from wgpr.gaussian import Gaussian
-from wgpr.linalg import Array, Indices
+from wgpr.linalg import Array, Indices, columns, for_outputs
+from wgpr.model import LocalModel
 
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
+
+# How fast the weight of a model fades with its distance.
+_STEEPNESS = 8
 
 
 class Experts(NamedTuple):
     """The answers of some models to n queries, k models each.
 
     members : (n, k) numbers of the models; means, variances : (n, k) of the field; noise : (n, k) its variance.
+    Several outputs share all but the means, which are (n, k, outputs).
     """
 
     members: Indices
@@ -49,11 +55,14 @@ class Experts(NamedTuple):
 
     def of(self, places: Indices) -> "Experts":
         """Only those at `places` (n, k') of each row."""
-        return Experts._make(np.take_along_axis(part, places, axis=1) for part in self)
+        return Experts._make(np.take_along_axis(part, for_outputs(places, part), axis=1) for part in self)
 
 
 class Blend(NamedTuple):
-    """Experts made one: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field."""
+    """Experts made one: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field.
+
+    Of several outputs the variance may be (n, outputs).
+    """
 
     experts: Experts
     weights: Array
@@ -61,12 +70,12 @@ class Blend(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        return (self.weights * self.experts.means).sum(axis=1)
+        return _averaged(self.weights, self.experts.means)
 
     @property
     def noise(self) -> Array:
         """Variance (n,) of an observation around the field."""
-        return (self.weights * self.experts.noise).sum(axis=1)
+        return _averaged(self.weights, self.experts.noise)
 
 
 class PredictionRule(Protocol):
@@ -80,10 +89,15 @@ class Panel:
 
     def __init__(self, ensemble: Ensemble, X: Array) -> None:
         self.ensemble, self.X = ensemble, X
+        self.answering: Callable[[int], LocalModel] = ensemble.models.__getitem__  # who answers for model number ...
 
     def nearest(self, n_models: int) -> Indices:
         """(n, k) numbers of the models that own the nearest pseudo-inputs, nearest first; k <= n_models."""
         return self.ensemble.index.owners(self.X, min(n_models, len(self.ensemble)))
+
+    def nearest_with_distances(self, n_models: int) -> tuple[Indices, Array]:
+        """As `nearest`, and (n, k) how far away their nearest pseudo-inputs are."""
+        return self.ensemble.index.nearest(self.X, min(n_models, len(self.ensemble)))
 
     def log_closeness(self) -> Array:
         """(n, J): `-1/2 |(x - centre) / lengthscales|^2` to every model."""
@@ -91,16 +105,15 @@ class Panel:
 
     def ask(self, members: Indices) -> Experts:
         """What models `members` (n, k) answer, each to its own queries."""
-        places, answers, noise = [], [], []
+        places, answers = [], []
         for number, own in _by_model(members):
-            model = self.ensemble.models[number]
+            model = self.answering(number)
             places.append(own)
-            answers.append(model.predict(self.X[own // members.shape[1]]))
-            noise.append(np.full(len(own), model.theta.noise**2))
-        means, variances = zip(*answers, strict=True)
-        parts = np.empty((3, members.size))
-        parts[:, np.concatenate(places)] = [np.concatenate(part) for part in (means, variances, noise)]
-        return Experts(members, *parts.reshape(3, *members.shape))
+            noise = np.full(len(own), model.theta.noise**2)
+            answers.append((*model.predict(self.X[own // members.shape[1]]), noise))
+        order = np.argsort(np.concatenate(places))
+        parts = (np.concatenate(part)[order] for part in zip(*answers, strict=True))
+        return Experts(members, *(part.reshape(members.shape + part.shape[1:]) for part in parts))
 
 
 def _by_model(members: Indices) -> Iterator[tuple[int, Indices]]:
@@ -116,7 +129,7 @@ class Nearest:
 
     def combine(self, panel: Panel) -> Blend:
         experts = panel.ask(panel.nearest(1))
-        return Blend(experts, np.ones_like(experts.means), experts.variances[:, 0])
+        return Blend(experts, np.ones_like(experts.variances), experts.variances[:, 0])
 
 
 @dataclass(frozen=True)
@@ -170,8 +183,37 @@ class Barycenter:
 
     def combine(self, panel: Panel) -> Blend:
         experts = panel.ask(panel.nearest(self.n_models))
-        weights = np.full(experts.means.shape, 1.0 / experts.means.shape[1])
+        weights = np.full(experts.members.shape, 1.0 / experts.members.shape[1])
         return Blend(experts, weights, (weights * np.sqrt(experts.variances)).sum(axis=1) ** 2)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The nearest models, each joined with what its neighbours know, as a mixture without jumps.
+
+    A model and those neighbours that agree with it are one Gaussian process with all their observations, so that there
+    is next to no border between them. What border is left is crossed continuously, and quickly, because models that do
+    not agree know nothing of each other's worlds; who is less certain counts less. Where they disagree, the variance
+    says so.
+
+    n_models : that answer, at the most; n_observations : that a joined model may have, which is what it costs.
+    """
+
+    n_models: int = 3
+    n_observations: int = 1000
+
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
+        require_count("n_observations", self.n_observations)
+
+    def combine(self, panel: Panel) -> Blend:
+        members, distances = panel.nearest_with_distances(self.n_models + 1)
+        is_last_one_out = members.shape[1] > self.n_models
+        reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
+        panel.answering = lambda number: panel.ensemble.with_neighbours(number, self.n_observations)
+        experts = panel.ask(members[:, : self.n_models])
+        weights = _fading(distances[:, : self.n_models], reach) / (experts.variances + experts.noise)
+        return _mixture(experts, weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -216,20 +258,40 @@ def _normalised(log_weights: Array) -> Array:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+def _fading(distances: Array, reach: Array) -> Array:
+    """Weights (n, k) of models by `distances` (n, k), nearest first: `(1 - D / R)^2 / D^8`, so that they sum to one.
+
+    They are continuous, none from the `reach` R (n, 1) on, which is the distance of the first that has none.
+    """
+    room = np.divide(distances, reach, out=np.zeros_like(distances), where=reach > 0)
+    room = np.maximum(1.0 - room, 0.0) ** 2
+    ratio = np.divide(distances[:, :1], distances, out=np.ones_like(distances), where=distances > 0)
+    weights = room * ratio**_STEEPNESS
+    total = weights.sum(axis=1, keepdims=True)
+    weights[total[:, 0] == 0, 0] = 1.0  # all are equally far away, with the first that has no weight
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
 def _mixture(experts: Experts, weights: Array) -> Blend:
-    mean = (weights * experts.means).sum(axis=1, keepdims=True)
-    spread = experts.variances + (experts.means - mean) ** 2
-    return Blend(experts, weights, (weights * spread).sum(axis=1))
+    means = experts.means
+    spread = for_outputs(experts.variances, means) + (means - _averaged(weights, means)[:, None]) ** 2
+    return Blend(experts, weights, _averaged(weights, spread))
 
 
-def _combined(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Blend:
-    """What the rule makes of the queries `X` (n, d), if it makes sense."""
-    blend = rule.combine(Panel(ensemble, X))
+def _averaged(weights: Array, values: Array) -> Array:
+    """Over the models, with `weights` (n, k) of `values` (n, k) or (n, k, outputs)."""
+    return (for_outputs(weights, values) * values).sum(axis=1)
+
+
+def _combined(panel: Panel, rule: PredictionRule) -> Blend:
+    """What the rule makes of the panel's queries, if it makes sense."""
+    blend, X = rule.combine(panel), panel.X
     weights, variance = np.asarray(blend.weights), np.asarray(blend.variance)
-    if weights.shape != blend.experts.means.shape or variance.shape != (len(X),):
+    members, of_all, of_each = blend.experts.members, X.shape[:1], X.shape[:1] + blend.experts.means.shape[2:]
+    if weights.shape != members.shape or variance.shape not in {of_all, of_each}:
         raise ValueError(
             f"the prediction rule {rule!r} gave weights of shape {weights.shape} and a variance of shape "
-            f"{variance.shape}; they must be {blend.experts.means.shape} and {(len(X),)}"
+            f"{variance.shape}; they must be {members.shape} and {of_all}"
         )
     if not (np.allclose(weights.sum(axis=1), 1.0) and (variance >= 0).all()):
         raise ValueError(
@@ -239,37 +301,51 @@ def _combined(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Blend:
 
 
 def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array]:
-    """Mean, variance of the field and variance of the noise, (n,) each, at `X` (n, d)."""
+    """Mean, variance of the field and variance of the noise, (n,) or (n, outputs) each, at `X` (n, d)."""
     pieces = [X[first : first + _PIECE] for first in range(0, len(X), _PIECE)]
-    blends = [_combined(ensemble, rule, piece) for piece in pieces]
+    blends = [_combined(Panel(ensemble, piece), rule) for piece in pieces]
     mean, variance, noise = (
         np.concatenate(parts)
         for parts in zip(*((blend.mean, blend.variance, blend.noise) for blend in blends), strict=True)
     )
-    return mean, variance, noise
+    return mean, _of_each_output(variance, mean), _of_each_output(noise, mean)
+
+
+def _of_each_output(values: Array, mean: Array) -> Array:
+    """What all outputs may share, (n,), in the shape of the mean."""
+    return np.broadcast_to(for_outputs(values, mean), mean.shape)
 
 
 def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Gaussian, Array]:
-    """The field at all of `X` (n, d) with its full covariance, and the variance (n,) of the noise.
+    """The field at all of `X` (n, d) with its covariance, (n, n) or (n, n, outputs), and the noise's variance (n,).
 
     Models know nothing of each other: they are independent, and two queries covary through the models that they share.
     The correlations are those of the weighted average, the variances are the rule's own.
     """
-    blend = _combined(ensemble, rule, X)
+    panel = Panel(ensemble, X)
+    blend = _combined(panel, rule)
     covariance = np.zeros((len(X), len(X)))
     for number, own in _by_model(blend.experts.members):
         weights, query = blend.weights.ravel()[own], own // blend.weights.shape[1]
-        shared = ensemble.models[number].posterior(X[query]).covariance
+        shared = panel.answering(number).posterior(X[query]).covariance
         covariance[np.ix_(query, query)] += weights[:, None] * weights * shared
+    mean = blend.mean
+    variances = columns(_of_each_output(blend.variance, mean)).T
+    covariances = np.stack([_with_variance(covariance, variance) for variance in variances], axis=-1)
+    return Gaussian(mean, covariances.reshape(covariance.shape + mean.shape[1:])), blend.noise
+
+
+def _with_variance(covariance: Array, variance: Array) -> Array:
+    """The covariance (n, n) with the same correlations and these variances (n,)."""
     diagonal = covariance.diagonal()
-    scale = np.sqrt(np.divide(blend.variance, diagonal, out=np.zeros(len(X)), where=diagonal > 0))
-    covariance *= scale[:, None] * scale
-    np.fill_diagonal(covariance, blend.variance)
-    return Gaussian(blend.mean, covariance), blend.noise
+    scale = np.sqrt(np.divide(variance, diagonal, out=np.zeros(len(variance)), where=diagonal > 0))
+    scaled = covariance * (scale[:, None] * scale)
+    np.fill_diagonal(scaled, variance)
+    return scaled
 
 
 def answering_model(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Indices:
     """The model with the largest weight in the answer at each row of `X` (n, d)."""
-    blend = _combined(ensemble, rule, X)
+    blend = _combined(Panel(ensemble, X), rule)
     largest = blend.weights.argmax(axis=1, keepdims=True)
     return np.take_along_axis(blend.experts.members, largest, axis=1)[:, 0]

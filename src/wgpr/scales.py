@@ -21,16 +21,19 @@ _NOISE = (1e-3, 1.0)
 
 _TYPICAL_NOISE = 0.3
 
+# A fresh model tries short and long length-scales: the bound has more than one hill.
+STRETCHES = (0.5, 2.0)
+
 # Spread of the logarithm: around typical values for a new model, around its own from one batch to the next.
-_STD_OF_NEW = 0.7
-_STD_OF_STEP = 0.25
+STD_OF_NEW = 0.7
+STD_OF_STEP = 0.25
 
 
 @dataclass(frozen=True)
 class Scales:
     """How far the data of one model spread.
 
-    inputs : (d,) standard deviation of each input; target : root mean square around the prior mean.
+    inputs : (d,) standard deviation of each input; target : root mean square around the prior mean, of all outputs.
     """
 
     inputs: Array
@@ -40,8 +43,8 @@ class Scales:
         frozen(self.inputs)
 
     @classmethod
-    def of(cls, X: Array, y: Array, mean: float, fallback: "Scales | None" = None) -> "Scales":
-        """Scales of inputs `X` (n, d) and targets `y` (n,) around the prior mean.
+    def of(cls, X: Array, y: Array, mean: float | Array, fallback: "Scales | None" = None) -> "Scales":
+        """Scales of inputs `X` (n, d) and targets `y` (n,) or (n, k) around the prior mean.
 
         What does not vary here is taken from `fallback`. Without one, a constant column spreads as far as
         the others: on a straight survey line one coordinate hardly changes, and has the unit of the other.
@@ -49,9 +52,9 @@ class Scales:
         inputs, is_constant = _spread(X), constant_columns(X)
         if is_constant.any():
             inputs[is_constant] = _spread_elsewhere(X, inputs, is_constant, fallback)
-        target = root_mean_square(y - mean)
-        if target <= _CONSTANT * abs(mean):
-            target = fallback.target if fallback is not None else abs(mean) or 1.0
+        target, level = root_mean_square(y - mean), float(np.abs(mean).max())
+        if target <= _CONSTANT * level:
+            target = fallback.target if fallback is not None else level or 1.0
         return cls(inputs, target)
 
     def widened(self, other: "Scales") -> "Scales":
@@ -110,19 +113,19 @@ class Prior:
     box : (2, n) bounds of `Hyperparameters.to_log()`.
     """
 
-    def __init__(self, kernel: Kernel, scales: Scales, centre: Hyperparameters, std: float) -> None:
-        self._mean, self._std = centre.to_log(), std
+    def __init__(self, kernel: Kernel, scales: Scales, centre: Array, std: Array | float) -> None:
+        self._mean, self._std = centre, std
         self.box = np.stack([_corner(kernel, scales, side) for side in (0, 1)])
 
     @classmethod
     def of_new_model(cls, kernel: Kernel, scales: Scales, like: Hyperparameters | None = None) -> "Prior":
         """Around typical values for the scales of the data, or around those of a model that it is like."""
-        return cls(kernel, scales, like or typical(kernel, scales), _STD_OF_NEW)
+        return cls(kernel, scales, (like or typical(kernel, scales)).to_log(), STD_OF_NEW)
 
     @classmethod
     def of_next_batch(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters) -> "Prior":
         """Around what the model has learned so far."""
-        return cls(kernel, scales, theta, _STD_OF_STEP)
+        return cls(kernel, scales, theta.to_log(), STD_OF_STEP)
 
     def log_density(self, log_theta: Array) -> tuple[float, Array]:
         """Up to a constant, and its gradient."""

@@ -1,5 +1,6 @@
 """The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (docs/method.md, 2)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,22 +8,21 @@ import numpy as np
 from wgpr import inducing
 from wgpr.bound import Fit, Observations, Summary
 from wgpr.gaussian import Gaussian
+from wgpr.joint import JointModel, as_seen_by, with_rows
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import (
     Array,
     cholesky_with_jitter,
     column_squares,
     frozen,
+    inner,
     log_determinant,
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import require_finite, running_mean
-from wgpr.scales import Prior, Scales, typical
+from wgpr.model import mean_target, require_finite, running_mean
+from wgpr.scales import STRETCHES, Prior, Scales, typical
 from wgpr.search import maximise_bound
-
-# A fresh model tries short and long length-scales: the bound has more than one hill.
-_STRETCHES = (0.5, 2.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,11 +35,13 @@ class SparseModel:
     log_normaliser : `log Z_a`, to be taken from the bound of an update to get its evidence.
     scales : spread of the data seen; n_seen, centre : number of rows seen and their mean (d,).
     log_evidence : of the latest batch given those before it (a lower bound).
+    Of several outputs mean is (k,), alpha (M, k); log_normaliser and log_evidence are sums.
+    neighbourhood : hyperparameters that explain the neighbours too, if they were learned.
     """
 
     kernel: Kernel
     theta: Hyperparameters
-    mean: float
+    mean: float | Array
     summary: Summary
     L: Array
     L_B: Array
@@ -49,10 +51,16 @@ class SparseModel:
     n_seen: int
     centre: Array
     log_evidence: float
+    neighbourhood: Hyperparameters | None = None
 
     @property
     def inputs(self) -> Array:
         return self.summary.Z
+
+    @property
+    def shared(self) -> Hyperparameters:
+        """Hyperparameters to use together with the neighbours."""
+        return self.neighbourhood or self.theta
 
     def observations(self, X: Array, y: Array) -> Observations:
         """New rows `X` (n, d), `y` (n,) together with all that was seen before."""
@@ -63,25 +71,25 @@ class SparseModel:
         X = fit.observations.X
         centre = running_mean(self.centre, self.n_seen, X)
         log_evidence = fit.value - self.log_normaliser
-        return _model(fit, self.mean, scales, self.n_seen + len(X), centre, log_evidence)
+        return explained(fit, self.mean, scales, self.n_seen + len(X), centre, log_evidence)
 
     def whitened_summary(self, theta: Hyperparameters, Z: Array) -> tuple[Array, Array]:
         """All that the model knows as observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,).
 
         theta, Z : hyperparameters and pseudo-inputs (M, d) to say it with; the model's own but for rounding.
         """
-        return _without_new_rows(self.kernel, self.summary).explained_by(theta, Z).whitened_summary()
+        return without_new_rows(self.kernel, self.summary).explained_by(theta, Z).whitened_summary()
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) and variance (n,) of the field at `X` (n, d)."""
+        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
         k, Bk = self._whitened(X)
         variance = self.kernel.variance(self.theta) - column_squares(k) + column_squares(Bk)
-        return self.mean + self.alpha @ k, np.maximum(variance, 0.0)
+        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d): mean `k^T B^-1 U^T r`, covariance `K_** - k^T k + k^T B^-1 k`."""
         k, Bk = self._whitened(X)
-        return Gaussian(self.mean + self.alpha @ k, self.kernel(self.theta, X, X) - k.T @ k + Bk.T @ Bk)
+        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k + Bk.T @ Bk)
 
     def _whitened(self, X: Array) -> tuple[Array, Array]:
         """`k = L^-1 K_Z*` and `L_B^-1 k`, (M, n) each."""
@@ -92,23 +100,26 @@ class SparseModel:
         return f"SparseModel({len(self.inputs)} pseudo-inputs, {self.n_seen} rows seen, {self.theta})"
 
 
-def _model(fit: Fit, mean: float, scales: Scales, n_seen: int, centre: Array, log_evidence: float) -> SparseModel:
+def explained(
+    fit: Fit, mean: float | Array, scales: Scales, n_seen: int, centre: Array, log_evidence: float
+) -> SparseModel:
+    """The model that explains its observations by `fit`."""
     summary = fit.summary()
-    # log Z_a = -1/2 [log|B| + r^T r - |L_B^-1 U^T r|^2], with U^T r = A t
-    log_normaliser = -0.5 * (log_determinant(fit.L_B) + summary.r @ summary.r - fit.explained)
+    # log Z_a = -1/2 [k log|B| + |r|^2 - |L_B^-1 U^T r|^2], with U^T r = A t
+    misfit = fit.n_outputs * log_determinant(fit.L_B) + inner(summary.r, summary.r) - fit.explained
     require_finite(fit.theta.to_log(), summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, log_evidence)
     for array in (summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, centre):
         frozen(array)
     return SparseModel(
         fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
-        float(log_normaliser), scales, n_seen, centre, float(log_evidence),
+        -0.5 * float(misfit), scales, n_seen, centre, float(log_evidence),
     )  # fmt: skip
 
 
 def remembered(
     kernel: Kernel,
     theta: Hyperparameters,
-    mean: float,
+    mean: float | Array,
     Z: Array,
     whitened: tuple[Array, Array],
     scales: Scales,
@@ -120,12 +131,26 @@ def remembered(
     U, r = whitened
     L, _ = cholesky_with_jitter(kernel(theta, Z, Z))
     summary = Summary(Z, solve_lower_transposed(L, U.T).T, r)
-    fit = _without_new_rows(kernel, summary).explained_by(theta, Z)
-    return _model(fit, mean, scales, n_seen, centre, log_evidence)
+    fit = without_new_rows(kernel, summary).explained_by(theta, Z)
+    return explained(fit, mean, scales, n_seen, centre, log_evidence)
 
 
-def _without_new_rows(kernel: Kernel, summary: Summary) -> Observations:
-    return Observations(kernel, np.empty((0, summary.Z.shape[1])), np.empty(0), summary)
+def without_new_rows(kernel: Kernel, summary: Summary) -> Observations:
+    """A summary alone, to be explained."""
+    return Observations(kernel, np.empty((0, summary.Z.shape[1])), np.empty((0, *summary.r.shape[1:])), summary)
+
+
+def knowledge_of_both(model: SparseModel, other: SparseModel) -> Observations:
+    """What two models know, relative to the prior mean of the first."""
+    return without_new_rows(model.kernel, model.summary.joined(*as_seen_by(model, other)))
+
+
+def of_both(model: SparseModel, other: SparseModel, observations: Observations, Z: Array) -> SparseModel:
+    """The first model, with pseudo-inputs `Z` (M, d), after it has learned what both know."""
+    n_seen = model.n_seen + other.n_seen
+    centre = model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)
+    fit = observations.explained_by(model.theta, Z)
+    return explained(fit, model.mean, model.scales.widened(other.scales), n_seen, centre, model.log_evidence)
 
 
 @dataclass(frozen=True)
@@ -142,19 +167,23 @@ class SparseLearner:
     learn_hyperparameters: bool = True
 
     theta = None  # every model learns its own
+    n_neighbours = 1
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, like: SparseModel | None = None) -> SparseModel:
+    def start(
+        self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[SparseModel] = ()
+    ) -> SparseModel:
         """Hyperparameters first, with pseudo-inputs held, from short and from long scales; then jointly.
 
         A few rows say little about scales: then a neighbour's hyperparameters are the start, and the belief.
         """
-        mean = float(y.mean())
+        like = neighbours[0] if neighbours else None
+        mean = mean_target(y)
         scales = Scales.of(X, y, mean, None if like is None else like.scales)
         if like is not None and len(X) < self.n_inducing:
             scales, thetas = scales.widened(like.scales), [like.theta]
             prior = Prior.of_new_model(self.kernel, scales, like.theta)
         else:
-            thetas = [typical(self.kernel, scales, stretch) for stretch in _STRETCHES]
+            thetas = [typical(self.kernel, scales, stretch) for stretch in STRETCHES]
             prior = Prior.of_new_model(self.kernel, scales)
         observations = Observations(self.kernel, X, y - mean)
         fits = [
@@ -171,9 +200,16 @@ class SparseLearner:
         ]
         best = max(fits, key=_bound)
         best = maximise_bound(observations, best.theta, best.Z, scales, prior, max_iter=self.max_iter)
-        return _model(best, mean, scales, len(X), X.mean(axis=0), best.value)
+        return explained(best, mean, scales, len(X), X.mean(axis=0), best.value)
 
-    def update(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> SparseModel:
+    def update(
+        self,
+        model: SparseModel,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        neighbours: Sequence[SparseModel] = (),
+    ) -> SparseModel:
         """From the best of several sets of pseudo-inputs by the bound, climb it jointly."""
         seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
         scales = model.scales.widened(seen)
@@ -192,11 +228,21 @@ class SparseLearner:
         return model.updated(best, scales)
 
     def preview(self, X: Array, y: Array) -> SparseModel:
-        mean = float(y.mean())
+        mean = mean_target(y)
         scales = Scales.of(X, y, mean)
         theta = typical(self.kernel, scales)
         fit = Observations(self.kernel, X, y - mean).explained_by(theta, self._spread_out(theta, X))
-        return _model(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
+        return explained(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
+
+    def glance(self, model: SparseModel, X: Array, y: Array) -> JointModel:
+        return with_rows(model, X, y)
+
+    def merged(self, model: SparseModel, other: SparseModel) -> SparseModel:
+        observations = knowledge_of_both(model, other)
+        return of_both(model, other, observations, self._spread_out(model.theta, observations.inputs))
+
+    def settled(self, model: SparseModel, neighbours: Sequence[SparseModel]) -> SparseModel:
+        return model
 
     def _spread_out(self, theta: Hyperparameters, X: Array) -> Array:
         """Pseudo-inputs to start from."""

@@ -3,6 +3,7 @@
 | rule | a batch starts a new model when |
 |---|---|
 | `Wasserstein(threshold)` | the posterior of every candidate would move too far (WGPR) |
+| `Worthwhile()` | a new model is worth its price: other hyperparameters, or more room (WGPR's own) |
 | `Evidence()` | it is likelier as a model of its own than under any candidate |
 | `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
 | `Never()`, `Always()` | never; always |
@@ -63,6 +64,35 @@ class Evidence:
 
         best = max(trial.candidates, key=evidence, default=None)
         if best is None or trial.fresh.log_evidence > evidence(best):
+            return _NEW_MODEL
+        return (Assignment(ALL_ROWS, best),)
+
+
+@dataclass(frozen=True)
+class Worthwhile:
+    """The candidate that explains the batch best learns it, unless a new model is worth its price.
+
+    There are two reasons for one. Another world: the batch is so much likelier as a model of its own that this pays
+    for hyperparameters of its own, half the logarithm of the number of rows for each of them (Schwarz 1978). Or no
+    room: the candidate would have to forget so much that it costs `price` nats for each row. Every output of a row
+    counts.
+    """
+
+    price: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_number("price", self.price, least=0.0)
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        learned = {number: trial.updated(number) for number in trial.closest[: trial.n_candidates]}
+        evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
+        if not evidence:
+            return _NEW_MODEL
+        best = max(evidence, key=lambda number: evidence[number])
+        n_targets, n_hyperparameters = trial.y.size, len(trial.fresh.theta.to_vector())
+        as_another_world = trial.fresh.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
+        with_more_room = trial.unabridged(best) - self.price * n_targets
+        if max(as_another_world, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 

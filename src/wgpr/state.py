@@ -1,8 +1,10 @@
 """What a regressor knows, as one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from wgpr.calibration import Calibration
 from wgpr.ensemble import Ensemble, StepRecord
 from wgpr.linalg import Array
 from wgpr.model import Learner
@@ -15,8 +17,10 @@ class State:
 
     units, learner : None until the first rows are there.
     records : of the latest steps; n_steps : how many there were.
-    waiting_X, waiting_y : (n, d) and (n,), rows that wait for a batch to fill; n_seen : rows given so far.
+    waiting_X, waiting_y : (n, d) and (n,), or (n, k) for several outputs: rows that wait for a batch to fill;
+    n_seen : rows given so far.
     bounds : (2, d), least and greatest of each input so far, in the user's units.
+    calibration : how well rows were predicted before they were learned.
     """
 
     ensemble: Ensemble
@@ -29,6 +33,24 @@ class State:
     records: tuple[StepRecord, ...] = ()
     n_steps: int = 0
     n_seen: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+
+    @cached_property
+    def answering(self) -> Ensemble:
+        """The ensemble that also knows the rows that wait."""
+        if self.units is None or self.learner is None or not len(self.waiting_y):
+            return self.ensemble
+        X, y = self.units.inputs(self.waiting_X), self.units.targets(self.waiting_y)
+        return self.ensemble.answering(self.learner, X, y)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """What a row's targets are shaped like: () for a number, (k,) for a column for each output."""
+        return self.waiting_y.shape[1:]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was made for answers can be made again: asking changes nothing."""
+        return {name: value for name, value in vars(self).items() if name != "answering"}
 
     @property
     def n_learned(self) -> int:

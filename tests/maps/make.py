@@ -7,7 +7,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from streams import fitted, queries, streamed  # noqa: E402
+from streams import fitted, published, queries, streamed  # noqa: E402
 from wgpr import (  # noqa: E402
     LocalGPRegressor,
     SolarGPRegressor,
@@ -20,6 +20,7 @@ from wgpr.storage.container import VERSION  # noqa: E402
 
 CASES = {
     "wgpr": (streamed(WGPRegressor), False),
+    "published": (streamed(published), False),
     "solar": (streamed(SolarGPRegressor), False),
     "lgpr": (streamed(LocalGPRegressor), False),
     "streaming": (streamed(StreamingGPRegressor), False),

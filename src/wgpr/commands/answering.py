@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wgpr.base import EnsembleRegressor
 from wgpr.commands.console import ReadingProgress, counted, say
-from wgpr.grids import input_names, named, varying_columns
+from wgpr.grids import input_names, named, predict_one_output, varying_columns
 from wgpr.linalg import Array
 from wgpr.maps import load
 from wgpr.metrics import RunningScores, Scores
@@ -78,7 +78,7 @@ def answer_columns(
 ) -> list[NDArray[Any]]:
     """The columns of `ANSWER` at the places `X` (n, d)."""
     queries = named(model, X)
-    mean, std = model.predict(queries, return_std=True, latent=latent)
+    mean, std = predict_one_output(model, queries, latent=latent)
     reach = half_width * std
     return [mean, std, mean - reach, mean + reach, model.model_index(queries)]
 
@@ -88,7 +88,7 @@ def evaluate(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> 
     running = RunningScores()
     with ReadingProgress("predicting", table.total_bytes) as progress:
         for chunk in table.chunks(columns):
-            running.add(chunk.values[:, -1], *model.predict(named(model, chunk.values[:, :-1]), return_std=True))
+            running.add(chunk.values[:, -1], *predict_one_output(model, named(model, chunk.values[:, :-1])))
             progress.show(table.bytes_read, counted(table.n_rows, "row"))
     return running.result(), running.n_rows
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from wgpr.base import LARGEST, OnlineRegressor
 from wgpr.commands.answering import ANSWER, answer_columns
-from wgpr.grids import named
+from wgpr.grids import named, predict_one_output
 from wgpr.metrics import RunningScores
 
 _CHUNK_BYTES = 1 << 16
@@ -229,7 +229,7 @@ class Conversation:
         if not self._knows_something():
             self.model.partial_fit(pd.DataFrame(X, columns=self.reader.inputs), y)
             return
-        self.scores.add(y, *self.model.predict(named(self.model, X), return_std=True))
+        self.scores.add(y, *predict_one_output(self.model, named(self.model, X)))
         self.model.partial_fit(named(self.model, X), y)
 
     def _answer(self, questions: Sequence[Line]) -> Iterator[Answer]:

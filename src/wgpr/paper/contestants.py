@@ -58,7 +58,7 @@ def make_wgpr(settings: Settings, y: Array, seed: int) -> WGPRegressor:
     others = dict(settings)
     if "relative_threshold" in others:
         others["threshold"] = threshold(others.pop("relative_threshold"), y)
-    return WGPRegressor(
+    return WGPRegressor.published(
         n_inducing=N_INDUCING,
         n_candidates=others.pop("n_candidates", N_CANDIDATES),
         batch_size=BATCH_SIZE,

@@ -18,7 +18,10 @@ from wgpr.survey import Survey
 
 # Rows that are given at a time, and held-out points that the error on the way is taken from.
 _ROWS_AT_A_TIME = 100
-_POINTS_FOR_A_GLANCE = 1000
+_POINTS_FOR_A_GLANCE = 500
+
+# How often the error is taken on the way: every time, all that was learned is asked.
+_GLANCES = 10
 
 
 class LinearInterpolation:
@@ -134,8 +137,8 @@ def _run(
 
 
 def _learning(survey: Survey, name: str, model: Contestant) -> Iterator[Moment]:
-    """Stream the survey into a contestant; only its learning is timed."""
-    seconds, n_rows = 0.0, len(survey.y)
+    """Stream the survey into a contestant; only its learning is timed. Between glances the error is the last one."""
+    seconds, n_rows, error = 0.0, len(survey.y), None
     for first in range(0, n_rows, _ROWS_AT_A_TIME):
         X, y = survey.rows(slice(first, first + _ROWS_AT_A_TIME))
         started = perf_counter()
@@ -143,15 +146,19 @@ def _learning(survey: Survey, name: str, model: Contestant) -> Iterator[Moment]:
         if first + len(y) == n_rows:
             model.flush()
         seconds += perf_counter() - started
-        yield Moment(name, first + len(y), n_rows, *_glance(survey, model), seconds)
+        n_done = first + len(y)
+        n_models = model.n_models_ if isinstance(model, OnlineRegressor) else None
+        if error is None or n_done == n_rows or first * _GLANCES // n_rows < n_done * _GLANCES // n_rows:
+            error = _glance(survey, model)
+        yield Moment(name, n_done, n_rows, n_models, error, seconds)
 
 
-def _glance(survey: Survey, model: Contestant) -> tuple[int | None, float | None]:
-    """Number of models, and error on some of the held-out points; none of interpolation, which would take long."""
+def _glance(survey: Survey, model: Contestant) -> float | None:
+    """Error on some of the held-out points; none of interpolation, which would take long."""
     if not isinstance(model, OnlineRegressor):
-        return None, None
+        return None
     some = slice(None, None, max(1, len(survey.y_test) // _POINTS_FOR_A_GLANCE))
-    return model.n_models_, scores(survey.y_test[some], *answers(survey, model, some)).rmse
+    return scores(survey.y_test[some], *answers(survey, model, some)).rmse
 
 
 def answers(survey: Survey, model: Contestant, part: slice = ALL_ROWS) -> tuple[Array, Array | None]:

@@ -64,12 +64,10 @@ def _source(survey: Survey) -> str:
 
 
 def _settings(ours: Result) -> str:
-    """How to get the same map from the command line."""
+    """How to get the same map from the command line; no setting is changed."""
     model = ours.model
     assert isinstance(model, OnlineRegressor)
-    defaults = type(model)().get_params()
-    chosen = {name: value for name, value in model.get_params().items() if value != defaults[name]}
-    return f"WGPR's settings: wgpr fit DATA {' '.join(f'-s {name}={value}' for name, value in chosen.items())} -o MAP"
+    return f"WGPR has its default settings: wgpr fit DATA -s random_state={model.random_state} -o MAP"
 
 
 # The verdict
@@ -210,10 +208,10 @@ def _picture_of_history(model: OnlineRegressor) -> Picture:
     figure, ax = _wide()
     plots.plot_history(model, ax=ax)
     caption = (
-        "The history of the stream. For every batch, how far the best model would have to move to learn it: on what it "
-        "knew (w_old) and on what is new (w_new). Above the threshold, the batch starts a model of its own."
+        "The history of the stream. For every batch, how likely it is for the best of the models that were tried, and "
+        "as a model of its own. It starts a model if that is worth its price: another world, or no room in old ones."
     )
-    alt = "Squared Wasserstein distances of every step, the threshold, and which steps started a new model."
+    alt = "Log evidence of every step, for the best candidate and for a new model, and which steps started a new model."
     return Picture("history", figure, caption, alt, is_wide=True)
 
 
@@ -229,7 +227,8 @@ def _picture_of_learning(results: Sequence[Result], unit: str) -> Picture:
 
 def _draw_learning(ax: Axes, result: Result, colour: str) -> None:
     """The error on the way; a level line for who has none."""
-    known = [(moment.n_done, moment.rmse) for moment in result.moments if moment.rmse is not None]
+    known = list({moment.rmse: (moment.n_done, moment.rmse) for moment in reversed(result.moments)}.values())[::-1]
+    known = [(n_done, error) for n_done, error in known if error is not None]
     if known:
         ax.plot(*zip(*known, strict=True), color=colour, label=result.name)
     else:

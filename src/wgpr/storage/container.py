@@ -16,7 +16,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as safetensors_bytes
 
 FORMAT = "wgpr-map"
-VERSION = 1
+VERSION = 2
 
 # Larger files are not read unless the caller says so: a wrong file must not fill the memory.
 MAX_BYTES = 1 << 30

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
+from wgpr.calibration import Calibration
 from wgpr.state import State
 from wgpr.storage.checking import bounds_of, count, damage_as_map_error, require
 from wgpr.storage.container import Contents, MapError
@@ -27,6 +29,7 @@ def difference(old: Regressor, new: Regressor) -> Contents:
         "n_steps": after.n_steps,
         "n_seen": after.n_learned,
         "bounds": to_json(after.bounds, "bounds"),
+        "stretch": after.calibration.factor,
     }
     models = [after.ensemble.models[number] for number in changed]
     arrays = pack_models(models, compact=True) if models else {}
@@ -41,7 +44,7 @@ def with_difference(old: Regressor, contents: Contents) -> State:
         if header["base"] != _fingerprint(state):
             raise MapError("it was not made for this map; send what changed since this one, or the whole map")
         numbers = arrays["numbers"].tolist()
-        models = unpack_models(arrays, state.learner, n_features, compact=True) if numbers else []
+        models = _unpacked(contents, state, n_features) if numbers else []
         ensemble = state.ensemble
         for number, model in zip(numbers, models, strict=True):
             require(0 <= number <= len(ensemble), "numbers")
@@ -50,12 +53,17 @@ def with_difference(old: Regressor, contents: Contents) -> State:
             state,
             ensemble=ensemble,
             waiting_X=np.empty((0, n_features)),
-            waiting_y=np.empty(0),
+            waiting_y=np.empty((0, *state.outputs)),
             records=(),
             bounds=bounds_of(header, n_features),
             n_steps=count(header, "n_steps"),
             n_seen=count(header, "n_seen"),
+            calibration=Calibration(before=float(header.get("stretch", 1.0))),
         )
+
+
+def _unpacked(contents: Contents, state: State, n_features: int) -> list[Any]:
+    return unpack_models(contents.arrays, state.learner, n_features, compact=True, outputs=state.outputs)
 
 
 def _is_earlier(before: State, after: State) -> bool:

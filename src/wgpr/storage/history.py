@@ -24,6 +24,8 @@ def pack_history(records: Sequence[StepRecord]) -> Arrays:
         "candidates": _joined(records, "candidates", np.int64),
         **{name: _with_nan(_joined(records, name, object)) for name in _OF_CANDIDATES},
         "changes": _joined(records, "changes", np.int64).reshape(-1, 3),
+        "step_merged": np.array([len(record.merged) for record in records], dtype=np.int64),
+        "merged": _joined(records, "merged", np.int64).reshape(-1, 2),
     }
 
 
@@ -41,6 +43,7 @@ def _records(arrays: Arrays, n_steps: int) -> Iterator[StepRecord]:
     candidates = _split(arrays["candidates"], n_candidates)
     of_candidates = [_split(arrays[name], n_candidates) for name in _OF_CANDIDATES]
     changes = _split(arrays["changes"], n_changes)
+    merged = _merged(arrays, len(n_candidates))
     first = n_steps - len(n_candidates)
     for place, seconds in enumerate(arrays["step_seconds"].tolist()):
         numbers = tuple(candidates[place].tolist())
@@ -58,7 +61,15 @@ def _records(arrays: Arrays, n_steps: int) -> Iterator[StepRecord]:
                 Change(model, n_samples, bool(is_new)) for model, n_samples, is_new in changes[place].tolist()
             ),
             seconds=seconds,
+            merged=merged[place],
         )
+
+
+def _merged(arrays: Arrays, n_steps: int) -> list[tuple[tuple[int, int], ...]]:
+    """Pairs that were merged in each step; format 1 knew none."""
+    if "merged" not in arrays:
+        return [()] * n_steps
+    return [tuple((a, b) for a, b in pairs.tolist()) for pairs in _split(arrays["merged"], arrays["step_merged"])]
 
 
 def _joined(records: Sequence[StepRecord], name: str, dtype: Any) -> NDArray[Any]:

@@ -6,6 +6,7 @@ is float32 and keeps what prediction needs: the pseudo-inputs, and what was obse
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from numpy.typing import NDArray
 from wgpr import exact, sparse
 from wgpr.bound import Summary
 from wgpr.exact import ExactLearner, ExactModel
+from wgpr.growing import GrowingLearner
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, frozen
 from wgpr.scales import Scales
 from wgpr.sparse import SparseLearner, SparseModel
 from wgpr.storage.container import Arrays, MapError
+
+_Sparse = SparseLearner | GrowingLearner
 
 
 def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
@@ -28,10 +32,12 @@ def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
     return _pack_exact_compact(models) if compact else _pack_exact(models)
 
 
-def unpack_models(arrays: Arrays, learner: Any, n_features: int, *, compact: bool) -> list[Any]:
-    """The models that were packed; `learner` is the one that made them."""
-    columns = Columns(arrays, n_features)
-    if isinstance(learner, SparseLearner):
+def unpack_models(
+    arrays: Arrays, learner: Any, n_features: int, *, compact: bool, outputs: tuple[int, ...] = ()
+) -> list[Any]:
+    """The models that were packed; `learner` is the one that made them, `outputs` is (k,) if there are several."""
+    columns = Columns(arrays, n_features, outputs)
+    if isinstance(learner, _Sparse):
         return _unpack_sparse_compact(columns, learner) if compact else _unpack_sparse(columns, learner)
     return _unpack_exact_compact(columns, learner) if compact else _unpack_exact(columns, learner)
 
@@ -39,11 +45,12 @@ def unpack_models(arrays: Arrays, learner: Any, n_features: int, *, compact: boo
 class Columns:
     """Arrays of a file, each checked when it is asked for: a file may say anything.
 
-    n_features : d; n_inputs : (J,) pseudo-inputs (or rows) of each model.
+    n_features : d; outputs : () or (k,), the last axis of all that is of targets.
+    n_inputs : (J,) pseudo-inputs (or rows) of each model.
     """
 
-    def __init__(self, arrays: Arrays, n_features: int) -> None:
-        self._arrays, self.n_features = arrays, n_features
+    def __init__(self, arrays: Arrays, n_features: int, outputs: tuple[int, ...]) -> None:
+        self._arrays, self.n_features, self.outputs = arrays, n_features, outputs
         self.n_inputs = self.counts("n_inputs", least=1)
         self.pieces("inputs", self.n_inputs, n_features)
 
@@ -65,6 +72,9 @@ class Columns:
             raise MapError(f"its array {name} is too short")
         flat = self._finite(name, (int(sizes.sum()), *shape))
         return [piece.copy() for piece in np.split(flat, np.cumsum(sizes)[:-1])]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
 
     def _finite(self, name: str, shape: tuple[int, ...]) -> Array:
         array = self._get(name)
@@ -95,20 +105,23 @@ def _pack_sparse(models: Sequence[SparseModel]) -> Arrays:
     }
 
 
-def _unpack_sparse(columns: Columns, learner: SparseLearner) -> list[SparseModel]:
+def _unpack_sparse(columns: Columns, learner: _Sparse) -> list[SparseModel]:
     M, K = columns.n_inputs, _summary_sizes(columns)
     R = [flat.reshape(m, k).T for flat, m, k in zip(columns.pieces("R", M * K), M, K, strict=True)]
-    summaries = map(Summary, columns.pieces("inputs", M, columns.n_features), R, columns.pieces("r", K))
+    summaries = map(
+        Summary, columns.pieces("inputs", M, columns.n_features), R, columns.pieces("r", K, *columns.outputs)
+    )
     fields = zip(
         _thetas(columns, learner),
-        columns.numbers("mean").tolist(),
+        _means(columns),
         summaries,
         _lower_triangles(columns, "L"),
         _lower_triangles(columns, "L_B"),
-        columns.pieces("alpha", M),
+        columns.pieces("alpha", M, *columns.outputs),
         columns.numbers("log_normaliser").tolist(),
         _scales(columns),
         *_seen(columns),
+        _neighbourhoods(columns, learner),
         strict=True,
     )
     return [_read_only(SparseModel(learner.kernel, *values)) for values in fields]
@@ -133,20 +146,27 @@ def _told_in_float32(model: SparseModel) -> tuple[Array, Array]:
     return model.whitened_summary(theta, _rounded(model.inputs))
 
 
-def _unpack_sparse_compact(columns: Columns, learner: SparseLearner) -> list[SparseModel]:
+def _unpack_sparse_compact(columns: Columns, learner: _Sparse) -> list[SparseModel]:
     M, K = columns.n_inputs, _summary_sizes(columns)
     triangles = columns.pieces("U", M * K - K * (K - 1) // 2)
     U = [_upper_trapezoid(flat, k, m) for flat, k, m in zip(triangles, K, M, strict=True)]
     fields = zip(
         _thetas(columns, learner),
-        columns.numbers("mean").tolist(),
+        _means(columns),
         columns.pieces("inputs", M, columns.n_features),
-        zip(U, columns.pieces("r", K), strict=True),
+        zip(U, columns.pieces("r", K, *columns.outputs), strict=True),
         _scales(columns),
         *_seen(columns),
         strict=True,
     )
-    return [sparse.remembered(learner.kernel, *values) for values in fields]
+    models = [sparse.remembered(learner.kernel, *values) for values in fields]
+    shared = _neighbourhoods(columns, learner)
+    return [replace(model, neighbourhood=theta) for model, theta in zip(models, shared, strict=True)]
+
+
+def _means(columns: Columns) -> list[float] | list[Array]:
+    means = columns.numbers("mean", *columns.outputs)
+    return [frozen(mean.copy()) for mean in means] if columns.outputs else means.tolist()
 
 
 def _summary_sizes(columns: Columns) -> Indices:
@@ -162,14 +182,23 @@ def _beliefs(models: Sequence[SparseModel]) -> Arrays:
         "theta": np.array([model.theta.to_vector() for model in models]),
         "mean": np.array([model.mean for model in models]),
         "scales": np.array([[*model.scales.inputs, model.scales.target] for model in models]),
+        "neighbourhood": np.array([model.shared.to_vector() for model in models]),
     }
 
 
-def _thetas(columns: Columns, learner: SparseLearner) -> list[Hyperparameters]:
-    vectors = columns.numbers("theta", columns.n_features + 2 + learner.kernel.n_shape)
+def _thetas(columns: Columns, learner: _Sparse, name: str = "theta") -> list[Hyperparameters]:
+    vectors = columns.numbers(name, columns.n_features + 2 + learner.kernel.n_shape)
     if (vectors <= 0).any():
-        raise MapError("its array theta makes no sense")
+        raise MapError(f"its array {name} makes no sense")
     return [Hyperparameters.from_vector(vector, columns.n_features) for vector in vectors]
+
+
+def _neighbourhoods(columns: Columns, learner: _Sparse) -> list[Hyperparameters | None]:
+    """None for models that learned them by themselves; format 1 knew no others."""
+    if "neighbourhood" not in columns:
+        return [None] * len(columns.n_inputs)
+    pairs = zip(_thetas(columns, learner), _thetas(columns, learner, "neighbourhood"), strict=True)
+    return [None if (own.to_vector() == shared.to_vector()).all() else shared for own, shared in pairs]
 
 
 def _scales(columns: Columns) -> list[Scales]:
@@ -192,7 +221,7 @@ def _unpack_exact(columns: Columns, learner: ExactLearner) -> list[ExactModel]:
     fields = zip(
         *_rows(columns),
         _lower_triangles(columns, "L"),
-        columns.pieces("alpha", columns.n_inputs),
+        columns.pieces("alpha", columns.n_inputs, *columns.outputs),
         *_seen(columns),
         strict=True,
     )
@@ -210,7 +239,7 @@ def _unpack_exact_compact(columns: Columns, learner: ExactLearner) -> list[Exact
 
 def _rows(columns: Columns) -> tuple[list[Array], list[Array]]:
     sizes = columns.n_inputs
-    return columns.pieces("inputs", sizes, columns.n_features), columns.pieces("targets", sizes)
+    return columns.pieces("inputs", sizes, columns.n_features), columns.pieces("targets", sizes, *columns.outputs)
 
 
 # What both kinds have

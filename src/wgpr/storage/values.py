@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from wgpr.batching import InOrder, Regional
 from wgpr.exact import ExactLearner
+from wgpr.growing import GrowingLearner
 from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
+from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
 from wgpr.sparse import SparseLearner
-from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
+from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
 from wgpr.storage.container import MapError
 from wgpr.units import Units
 
@@ -17,9 +19,9 @@ _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         SquaredExponential, Matern32, Matern52, RationalQuadratic, Hyperparameters,
-        Wasserstein, Evidence, KernelDistance, Never, Always,
-        Nearest, Weighted, BestFew, Barycenter, RobustBCM,
-        SparseLearner, ExactLearner, Units,
+        Wasserstein, Worthwhile, Evidence, KernelDistance, Never, Always, InOrder, Regional,
+        Nearest, Weighted, BestFew, Barycenter, RobustBCM, Joined,
+        SparseLearner, GrowingLearner, ExactLearner, Units,
     )
 }  # fmt: skip
 

@@ -1,0 +1,141 @@
+"""A bounded ensemble: never more models than allowed, no row lost, and those that agree become one."""
+
+import numpy as np
+import pytest
+
+from streams import BATCH, small, travelling
+from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein, WGPRegressor
+from wgpr.ensemble import Ensemble
+from wgpr.exact import ExactLearner
+from wgpr.growing import GrowingLearner
+from wgpr.merging import within
+from wgpr.sparse import SparseLearner
+from wgpr.splitting import Worthwhile
+from wgpr.stepping import step
+
+KERNEL = SquaredExponential()
+THETA = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)
+X, y = travelling(160)
+LEARNERS = {
+    "sparse": SparseLearner(KERNEL, n_inducing=10, max_iter=3),
+    "growing": GrowingLearner(KERNEL, max_inducing=10, max_iter=3),
+    "exact": ExactLearner(KERNEL, THETA, 0.0),
+    "exact with a limit": ExactLearner(KERNEL, THETA, 0.0, max_samples=8),
+}
+every_learner = pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+
+
+def run(learner, rule, max_models):
+    """Ensembles after each step, and the records."""
+    ensembles, records = [Ensemble.empty(2)], []
+    for number, first in enumerate(range(0, len(X), BATCH)):
+        rows = slice(first, first + BATCH)
+        ensemble, record = step(
+            ensembles[-1], X[rows], y[rows],
+            learner=learner, rule=rule, n_candidates=2, seed=0, number=number, max_models=max_models,
+        )  # fmt: skip
+        ensembles.append(ensemble)
+        records.append(record)
+    return ensembles[1:], records
+
+
+@every_learner
+@pytest.mark.parametrize("rule", [Always(), KernelDistance(0.5)], ids=repr)
+@pytest.mark.parametrize("max_models", [1, 3])
+def test_there_are_never_too_many_and_no_row_is_lost(learner, rule, max_models):
+    ensembles, records = run(learner, rule, max_models)
+    n_seen = np.cumsum([record.n_samples for record in records])
+    assert max(map(len, ensembles)) == max_models
+    assert [ensemble.n_seen.sum() for ensemble in ensembles] == n_seen.tolist()
+    for ensemble, n in zip(ensembles, n_seen, strict=True):
+        centre = ensemble.n_seen @ ensemble.centres / n
+        np.testing.assert_allclose(centre, X[:n].mean(axis=0), atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", [Wasserstein(0.0), Evidence(), Worthwhile()], ids=repr)
+def test_every_rule_of_wgpr_keeps_the_limit(rule):
+    ensembles, _ = run(LEARNERS["growing"], rule, 2)
+    assert max(map(len, ensembles)) <= 2
+    assert ensembles[-1].n_seen.sum() == len(X)
+
+
+def test_without_a_limit_nothing_is_merged():
+    ensembles, records = run(LEARNERS["growing"], Always(), None)
+    assert len(ensembles[-1]) == len(X) // BATCH
+    assert {record.merged for record in records} == {()}
+
+
+@every_learner
+def test_the_record_tells_the_numbers(learner):
+    """Of that moment: replayed on the changes, they give the ensemble."""
+    ensembles, records = run(learner, Always(), 3)
+    assert [len(record.merged) for record in records] == [0, 0, 0, 1, 1, 1, 1, 1]
+    counts = []
+    for ensemble, record in zip(ensembles, records, strict=True):
+        for change in record.changes:
+            assert change.model == len(counts)
+            counts.append(change.n_samples)
+        for first, second in record.merged:
+            assert 0 <= first < second < len(counts)
+            counts[first] += counts.pop(second)
+        assert ensemble.n_seen.tolist() == counts
+
+
+def test_those_that_were_not_merged_stay_the_same_objects():
+    ensembles, _ = run(LEARNERS["growing"], Always(), None)
+    ensemble = ensembles[3]
+    after, ((first, second),) = within(ensemble, LEARNERS["growing"], 3)
+    kept = [model for number, model in enumerate(ensemble.models) if number not in (first, second)]
+    assert [model for number, model in enumerate(after.models) if number != first] == kept
+    np.testing.assert_array_equal(after.index.owners(X), Ensemble.of(after.models, 2).index.owners(X))
+    assert len(ensemble) == 4
+
+
+# Who is merged
+
+
+def on_a_line(*fields):
+    """Models of fields one after the other, a unit apart; each is told as a function of the place."""
+    learner, ensemble = GrowingLearner(KERNEL, max_iter=20), Ensemble.empty(1)
+    for number, field in enumerate(fields):
+        rng = np.random.default_rng(number)
+        rows = rng.uniform(number, number + 1, (60, 1))
+        targets = field(rows[:, 0]) + 0.05 * rng.normal(size=60)
+        ensemble = ensemble.with_model(learner.start(rows, targets, rng))
+    return learner, ensemble
+
+
+def test_the_pair_that_agrees_is_merged():
+    learner, ensemble = on_a_line(np.sin, lambda x: 3.0 + np.sin(30.0 * x), np.cos, np.cos)
+    merged, pairs = within(ensemble, learner, 3)
+    assert pairs == ((2, 3),)
+    assert merged.models[:2] == ensemble.models[:2]
+    assert merged.models[2].n_seen == 120
+
+
+def test_predictions_of_those_that_agree_move_little():
+    learner, ensemble = on_a_line(np.sin, np.sin)
+    (model,) = within(ensemble, learner, 1)[0].models
+    for number, old in enumerate(ensemble.models):
+        rows = np.linspace(number, number + 1, 30)[:, None]
+        np.testing.assert_allclose(model.predict(rows)[0], old.predict(rows)[0], atol=0.05)
+
+
+def test_models_at_the_same_place_can_be_merged():
+    _, ensemble = on_a_line(np.sin)
+    learner = GrowingLearner(KERNEL)
+    (model,) = ensemble.models
+    three = Ensemble.of([model, model, model], 1)
+    merged, pairs = within(three, learner, 1)
+    assert len(pairs) == 2
+    assert merged.n_seen.tolist() == [180]
+
+
+# In the estimator
+
+
+def test_an_endless_stream_keeps_to_its_models():
+    estimator = small(WGPRegressor, splitting="always", max_models=3).partial_fit(*travelling(300))
+    assert estimator.n_models_ == 3
+    assert sum(model.n_seen for model in estimator.models_) == 300 - estimator.n_pending_
+    assert np.isfinite(estimator.predict(X, return_std=True)).all()

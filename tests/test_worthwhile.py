@@ -1,0 +1,104 @@
+"""When a new model is worth its price: one on a stationary stream, two in two worlds, more where there is no room."""
+
+import numpy as np
+import pytest
+
+from reference import hyperparameters, learned, unlearned
+from streams import small
+from wgpr import SquaredExponential, WGPRegressor
+from wgpr.datasets import two_regimes
+from wgpr.ensemble import Ensemble, Trial
+from wgpr.growing import GrowingLearner
+from wgpr.kernels import Hyperparameters
+from wgpr.splitting import Worthwhile
+
+KERNEL = SquaredExponential()
+
+
+def stationary(n, d, seed, noise=0.2):
+    """A draw of a Gaussian process, in random order, with its noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 6.0, (n, d))
+    K = KERNEL(Hyperparameters(1.0, np.full(d, 1.5), noise), X, X) + 1e-8 * np.eye(n)
+    return X, np.linalg.cholesky(K) @ rng.normal(size=n) + noise * rng.normal(size=n)
+
+
+def grown(X, y, **options):
+    settings = {"batch_size": 50, "buffer_size": 100, "optimizer_iterations": 20, "random_state": 0} | options
+    return WGPRegressor(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("d", [1, 2])
+def test_a_stationary_stream_is_one_model(d, seed):
+    assert grown(*stationary(300, d, seed)).n_models_ == 1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_regimes_are_two_models(seed):
+    X, y, _ = two_regimes(random_state=seed)
+    assert WGPRegressor(random_state=0).fit(X, y).n_models_ == 2
+
+
+def test_a_field_that_is_too_much_for_one_model_is_many():
+    X, y = stationary(300, 2, 0, noise=0.05)
+    assert grown(X, y, max_inducing=8).n_models_ > 1
+    assert grown(X, y, max_inducing=100).n_models_ == 1
+
+
+def test_at_an_infinite_price_no_model_starts_for_want_of_room():
+    X, y = stationary(300, 2, 0, noise=0.05)
+    free, dear = (grown(X, y, max_inducing=8, splitting=Worthwhile(price)).n_models_ for price in (0.0, np.inf))
+    assert free > dear
+
+
+def test_auto_is_the_rule():
+    X, y = stationary(150, 1, 0)
+    named, given = (small(WGPRegressor, splitting=rule).fit(X, y) for rule in ("wasserstein", Worthwhile()))
+    assert [record.changes for record in named.history_] == [record.changes for record in given.history_]
+
+
+@pytest.mark.parametrize("price", [-0.1, np.nan, "1", None])
+def test_a_price_that_makes_no_sense_is_refused(price):
+    with pytest.raises((ValueError, TypeError), match="price"):
+        Worthwhile(price)
+
+
+# The decision, sentence by sentence
+
+
+def trial_of(model, X, y, max_inducing=200):
+    learner = GrowingLearner(KERNEL, max_inducing, max_iter=20)
+    ensemble = Ensemble.of([model], X.shape[1])
+    return Trial(ensemble, learner, X, y, n_candidates=2, seed=0, number=1)
+
+
+def test_the_first_batch_is_a_new_model():
+    X, y = stationary(50, 1, 0)
+    trial = Trial(Ensemble.empty(1), GrowingLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
+    ((_, number),) = Worthwhile().assign(trial)
+    assert number is None
+
+
+def test_another_world_pays_for_its_hyperparameters():
+    X, y = stationary(120, 1, 0)
+    theta = hyperparameters(KERNEL, 1)
+    model = learned(unlearned(KERNEL, theta), X[:60], y[:60], theta, X[:60:3])
+    of_the_same, of_another = (trial_of(model, X[60:], targets) for targets in (y[60:], 8.0 + np.sin(40.0 * X[60:, 0])))
+    assert Worthwhile().assign(of_the_same)[0].model == 0
+    assert Worthwhile().assign(of_another)[0].model is None
+    price = 0.5 * 3 * np.log1p(60)  # amplitude, length-scale and noise
+    assert of_another.fresh.log_evidence - price > of_another.updated(0).log_evidence
+    assert of_the_same.fresh.log_evidence - price < of_the_same.updated(0).log_evidence
+
+
+def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
+    """With all the room, an update loses next to nothing of the evidence; with little, much."""
+    X, y = stationary(120, 2, 0, noise=0.05)
+    learner = GrowingLearner(KERNEL, 200, max_iter=20)
+    model = learner.start(X[:60], y[:60], np.random.default_rng(0))
+    roomy, cramped = (trial_of(model, X[60:], y[60:], limit) for limit in (200, 5))
+    lost = [(trial.unabridged(0) - trial.updated(0).log_evidence) / 60 for trial in (roomy, cramped)]
+    assert lost[0] < 0.05 < lost[1]
+    assert Worthwhile().assign(cramped)[0].model is None
+    assert Worthwhile(price=2 * lost[1]).assign(roomy)[0].model == 0
