@@ -40,8 +40,8 @@ plot_1d(ensemble, X, y, ax=axes[0])
 plot_1d(single, X, y, ax=axes[1])
 
 # %%
-# What WGPR decided by: how likely each batch is for the best of the models that were tried, and as a model of its own. At
-# the change of regime the old model finds it far less likely, and a second model starts. Length-scale and noise of
+# What WGPR decided by: how likely each batch is for the best of the models that were tried, and as a model of its own.
+# At the change of regime the old model finds it far less likely, and a second model starts. Length-scale and noise of
 # both:
 
 figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")

@@ -45,7 +45,7 @@ print(f"linear interpolation of all samples: RMSE {baseline.rmse:.1f} m")
 # The truth, the map on the same colour scale, how sure it is, and which model answers where.
 
 low, high = terrain.elevation.min(), terrain.elevation.max()
-grid = model.predict_grid(spacing=0.1)
+grid = model.predict_grid(spacing=0.2)
 figure, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
 plot_field(terrain.elevation, terrain.region, ax=axes[0, 0], label="elevation [m]", vmin=low, vmax=high)
 axes[0, 0].set(xlabel="east [km]", ylabel="north [km]")

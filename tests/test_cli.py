@@ -17,7 +17,18 @@ from wgpr import LocalGPRegressor, SparseGPRegressor, StreamingGPRegressor, WGPR
 from wgpr.commands import cli
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
-SMALL = ["-s", "batch_size=20", "-s", "n_inducing=10", "-s", "optimizer_iterations=5", "-s", "random_state=0"]
+SMALL = [
+    "-s",
+    "batching=arrival",
+    "-s",
+    "batch_size=20",
+    "-s",
+    "n_inducing=10",
+    "-s",
+    "optimizer_iterations=5",
+    "-s",
+    "random_state=0",
+]
 NAMES = ["east", "north", "depth"]
 
 
@@ -68,7 +79,7 @@ def fitted_map(wgpr):
 
 def test_fit_learns_what_the_estimator_learns(fitted_map):
     frame = survey()
-    expected = WGPRegressor(batch_size=20, n_inducing=10, optimizer_iterations=5, random_state=0)
+    expected = WGPRegressor(batching="arrival", batch_size=20, n_inducing=10, optimizer_iterations=5, random_state=0)
     expected.partial_fit(frame[NAMES[:2]], frame["depth"])
     model = load(fitted_map)
     assert list(model.feature_names_in_) == NAMES[:2]
@@ -298,7 +309,7 @@ def test_settings_are_explained(wgpr):
 
 def test_a_slow_link(wgpr, fitted_map):
     assert wgpr("compact", fitted_map, "-o", "ashore.map")[0] == 0
-    write_survey("more.csv", 40, seed=3)
+    write_survey("more.csv", 50, seed=3)  # no row waits then
     assert wgpr("update", fitted_map, "more.csv", "-o", "after.map")[0] == 0
     assert wgpr("diff", fitted_map, "after.map", "-o", "news")[0] == 0
     assert wgpr("apply", "ashore.map", "news", "-o", "now.map", "--compact")[0] == 0

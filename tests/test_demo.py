@@ -10,7 +10,7 @@ from rich.console import Console
 
 from wgpr import StreamingGPRegressor, WGPRegressor
 from wgpr.metrics import scores
-from wgpr.showcase.demo import contestants, in_words, run_demo
+from wgpr.showcase.demo import in_words, run_demo
 from wgpr.showcase.race import LinearInterpolation, Moment, race
 from wgpr.showcase.story import INTERPOLATION, ONE_GP, WGPR, results_table, verdict
 from wgpr.survey import fly, hold_out, jacksboro
@@ -141,11 +141,6 @@ def test_the_live_line_has_all_that_one_wants_to_know():
 def hasty_contestants(survey, seed):
     settings = {"n_inducing": 10, "batch_size": 200, "optimizer_iterations": 2, "random_state": seed}
     return {WGPR: WGPRegressor.published(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
-
-
-def test_the_threshold_follows_the_unit_of_the_targets(survey):
-    metres, feet = (contestants(replace(survey, y=survey.y * unit), 0)[WGPR] for unit in (1.0, 3.0))
-    assert feet.threshold == pytest.approx(9.0 * metres.threshold, rel=0.1)  # it is rounded
 
 
 def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):

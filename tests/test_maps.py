@@ -175,11 +175,11 @@ def test_learning_can_go_on_from_a_compact_map(regressor, tmp_path):
 def test_a_compact_model_takes_as_many_bytes_as_the_docs_say(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(400, 2))
-    estimator = WGPRegressor.published(splitting="always", optimizer_iterations=2, random_state=0).fit(
+    estimator = WGPRegressor.published(kernel="rq", splitting="always", optimizer_iterations=2, random_state=0).fit(
         X, np.sin(9 * X[:, 0])
     )
     two, four = (len(bytes_of(estimator._with_state(state_with(estimator, n)), compact=True)) for n in (2, 4))
-    assert (four - two) / 2 == 5756
+    assert (four - two) / 2 == 5780
 
 
 def state_with(estimator, n_models):
@@ -205,6 +205,12 @@ def test_numbers_beyond_float32_are_not_saved_compactly():
 # Differences
 
 
+def without_waiting_rows(estimator):
+    """What the models alone know: a compact map, and a program of format 1, leave out the rows that wait."""
+    state = estimator._state
+    return estimator._with_state(replace(state, waiting_X=state.waiting_X[:0], waiting_y=state.waiting_y[:0]))
+
+
 @every_online_estimator
 def test_a_difference_brings_the_old_map_up_to_date(regressor, tmp_path):
     X, y = travelling(300)
@@ -214,7 +220,7 @@ def test_a_difference_brings_the_old_map_up_to_date(regressor, tmp_path):
         before = estimator._with_state(estimator._state)
         estimator.partial_fit(X[start : start + 50], y[start : start + 50])
         ashore = wgpr.apply(ashore, wgpr.diff(before, estimator))
-        mean, std = estimator.predict(queries(), return_std=True)
+        mean, std = without_waiting_rows(estimator).predict(queries(), return_std=True)
         np.testing.assert_allclose(ashore.predict(queries()), mean, atol=1e-4 * np.ptp(mean))
         np.testing.assert_allclose(ashore.predict(queries(), return_std=True)[1], std, rtol=1e-3)
         assert ashore.n_models_ == estimator.n_models_
@@ -303,7 +309,9 @@ def test_an_old_map_keeps_loading(version):
     assert expected.keys() == {path.name for path in FIXTURES.glob(f"format{version}-*.map")}
     for name, answers in expected.items():
         estimator = load(FIXTURES / name)
-        mean, std = estimator.predict(queries(), return_std=True)
+        knew_those_that_wait = version > 1 or not estimator.n_models_
+        answering = estimator if knew_those_that_wait else without_waiting_rows(estimator)
+        mean, std = answering.predict(queries(), return_std=True)
         np.testing.assert_allclose(mean, answers["mean"], rtol=1e-7)
         np.testing.assert_allclose(std, answers["std"], rtol=1e-6)
         assert (estimator.n_samples_seen_, estimator.n_pending_) == (answers["n_seen"], answers["n_pending"])

@@ -17,7 +17,6 @@ from joblib import parallel_config
 from streams import assert_same_learning, queries, travelling
 from wgpr import WGPRegressor
 from wgpr.datasets import Dataset, load
-from wgpr.estimators import PREDICTION_RULES
 from wgpr.paper import ablation, learning, running, search, stability, sweep, tables, toy
 from wgpr.paper import journal as journal_module
 from wgpr.paper.contestants import CONTESTANTS, make_lgpr, make_ovfe, make_wgpr, threshold
@@ -904,8 +903,8 @@ def test_the_toy_is_tried_and_drawn(value, n_models):
 @pytest.mark.parametrize("splitting", ablation.SPLITTING)
 def test_every_fit_of_the_ablation_is_read_by_every_rule(journal, splitting):
     answer = ablation.without(TOY, splitting, "frozen", 0, {"threshold": 0.01}, 0.5, None, TINY)
-    assert list(answer["rules"]) == list(PREDICTION_RULES)
-    assert len(PREDICTION_RULES) == 5
+    assert list(answer["rules"]) == list(ablation.RULES)
+    assert len(ablation.RULES) == 5
     assert all(isfinite(score) for rule in answer["rules"].values() for score in rule.values())
     assert answer["settings"] == {"kernel": "se", "threshold": 0.01, "w_gen": 0.5}
     assert answer["seconds"] > 0

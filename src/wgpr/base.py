@@ -417,6 +417,13 @@ class OnlineRegressor(EnsembleRegressor):
             self._learn(X, y)
         return self
 
+    @property
+    def n_until_step_(self) -> int:
+        """How many more rows it takes until some are learned."""
+        check_is_fitted(self, "_state")
+        n_ready = self._make_batching().n_ready(self._state.n_learned)
+        return max(1, n_ready - self.n_pending_)
+
     def catch_up(self) -> Self:
         """Learn the full batches among the rows that wait: there are some if learning was interrupted."""
         check_is_fitted(self, "_state")

@@ -48,5 +48,6 @@ class Calibration:
         error, variance, noise = self.residuals.swapaxes(0, 1)
         # A row is inside, |e| <= w sqrt(c^2 v + s^2), from c = sqrt((e^2 / w^2 - s^2) / v) on.
         excess = np.maximum((error / _WIDTH) ** 2 - noise, 0.0)
-        needed = np.sqrt(excess / np.maximum(variance, np.finfo(float).tiny))
+        with np.errstate(over="ignore"):  # infinity where the field was thought to be known
+            needed = np.sqrt(excess / np.maximum(variance, np.finfo(float).tiny))
         return float(np.quantile(needed, 1.0 - _MISSED, method="higher").clip(_LEAST, _MOST))

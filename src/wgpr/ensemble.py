@@ -233,7 +233,11 @@ class Trial:
         """
         old, updated = cast(Summarised, self.ensemble.models[number]), self.updated(number)
         assert updated is not None, "only candidates have evidence"
-        return max(log_evidence_of_rows(old, self.X, self.y, theta) for theta in (old.theta, updated.theta))
+        evidences = [-np.inf]
+        for theta in (old.theta, updated.theta):
+            with suppress(ArithmeticError):  # then it is no reason for anything
+                evidences.append(log_evidence_of_rows(old, self.X, self.y, theta))
+        return max(evidences)
 
     def carry_out(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
         """The ensemble after the decision, and what changed in it."""

@@ -164,6 +164,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         require_number("forgetting", self.forgetting, least=0.0, most=0.99)
         for name in ("calibrated", "learn_hyperparameters"):
             check_scalar(getattr(self, name), name, (bool, np.bool_))
+        require_count("buffer_size", self.buffer_size)
         self._make_batching()
         self._make_splitting_rule()
         self._make_prediction_rule()

@@ -154,7 +154,10 @@ class ExactLearner:
         return replace(self, max_samples=None).update(model, X, y, np.random.default_rng(0))
 
     def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
-        return self.update(model, other.inputs, other.targets, np.random.default_rng(0))
+        both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
+        n_seen = model.n_seen + other.n_seen
+        centre = model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)
+        return replace(both, n_seen=n_seen, centre=frozen(centre), log_evidence=model.log_evidence)
 
     def settled(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
         return model

@@ -4,6 +4,7 @@ Merging costs what it makes the two forget: the squared Wasserstein distance tha
 own pseudo-inputs. It is the distance that decides whether a batch starts a model, asked the other way round.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,26 +24,29 @@ def within(ensemble: Ensemble, learner: Learner[Any], max_models: int | None) ->
     """The ensemble with at most `max_models`, and the pairs that were merged, by the numbers they had then."""
     merged: list[Pair] = []
     while max_models is not None and len(ensemble) > max_models:
-        pair, model = _cheapest(ensemble, learner)
-        ensemble = ensemble.merged(pair, model)
-        merged.append(pair)
+        found = _cheapest(ensemble, learner)
+        if found is None:
+            break  # nothing that was learned is thrown away; perhaps after the next batch
+        ensemble = ensemble.merged(*found)
+        merged.append(found[0])
     return ensemble, tuple(merged)
 
 
-def _cheapest(ensemble: Ensemble, learner: Learner[Any]) -> tuple[Pair, LocalModel]:
-    """The pair whose predictions would move least, and the model that it would be."""
+def _cheapest(ensemble: Ensemble, learner: Learner[Any]) -> tuple[Pair, LocalModel] | None:
+    """The pair whose predictions would move least, and the model that it would be; None if no pair can be merged."""
     costs: dict[Pair, float] = {}
     models: dict[Pair, LocalModel] = {}
     for pair in _close_pairs(ensemble):
         first, second = (ensemble.models[number] for number in pair)
-        # the one that has seen less is data for the other
-        model = learner.merged(first, second) if first.n_seen >= second.n_seen else learner.merged(second, first)
-        models[pair] = model
-        costs[pair] = sum(
-            squared_wasserstein(old.posterior(old.inputs), model.posterior(old.inputs)) for old in (first, second)
-        )
-    best = min(costs, key=lambda pair: costs[pair])
-    return best, models[best]
+        with suppress(ArithmeticError):
+            # the one that has seen less is data for the other
+            model = learner.merged(first, second) if first.n_seen >= second.n_seen else learner.merged(second, first)
+            costs[pair] = sum(
+                squared_wasserstein(old.posterior(old.inputs), model.posterior(old.inputs)) for old in (first, second)
+            )
+            models[pair] = model
+    best = min(models, key=lambda pair: costs[pair], default=None)
+    return None if best is None else (best, models[best])
 
 
 def _close_pairs(ensemble: Ensemble) -> list[Pair]:

@@ -58,6 +58,13 @@ class NearestIndex:
         added = _Tree(_tree_of(points), np.full(n, model), np.full(n, generations[model]))
         return NearestIndex(_merged((*self.trees, added), generations), generations)
 
+    def __getstate__(self) -> dict[str, object]:
+        """The same whether it was asked something before or not."""
+        return {"trees": self._in_one_tree(), "generations": self.generations}
+
+    def _in_one_tree(self) -> tuple[_Tree, ...]:
+        return (_merger(self.trees, self.generations),) if len(self.trees) > 1 else self.trees
+
     def owners(self, X: Array, n_models: int = 1) -> Indices:
         """The models with the nearest points, as `nearest` finds them."""
         return self.nearest(X, n_models)[0]
@@ -73,7 +80,7 @@ class NearestIndex:
         """
         if len(self.trees) > 1 and len(X) >= _WORTH_A_MERGER * sum(map(len, self.trees)):
             # The same points in one tree: to ask each of several about what lies in another is the expensive part.
-            object.__setattr__(self, "trees", (_merger(self.trees, self.generations),))
+            object.__setattr__(self, "trees", self._in_one_tree())
         found = [self._search(tree, X, n_models) for tree in self.trees]
         distances = np.concatenate([distance for distance, _ in found], axis=1)
         owners = np.concatenate([owner for _, owner in found], axis=1)

@@ -218,7 +218,7 @@ class Conversation:
     def _n_until_change(self) -> int:
         if not self._knows_something() or not self.model.n_models_:
             return 1
-        return max(1, int(self.model.batch_size) - self.model.n_pending_)
+        return self.model.n_until_step_
 
     def _knows_something(self) -> bool:
         return hasattr(self.model, "_state")

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean, mean
 
-from wgpr.estimators import PREDICTION_RULES
-from wgpr.paper.ablation import ABLATION, CANDIDATES, COURSES, SPLITTING, UPDATES
+from wgpr.paper.ablation import ABLATION, CANDIDATES, COURSES, RULES, SPLITTING, UPDATES
 from wgpr.paper.journal import Entry, Journal
 from wgpr.paper.numbers import Spread, cell
 from wgpr.paper.plan import ALL_CANDIDATES, N_CANDIDATES
@@ -54,7 +53,7 @@ def prediction_table(journal: Journal) -> Table:
     """RMSE by prediction rule, all else as published."""
     rows = [
         (rule, *(cell(error(journal, course, "wasserstein", rule, "learned")) for course in courses_of(journal)))
-        for rule in PREDICTION_RULES
+        for rule in RULES
     ]
     return _table(journal, "Who answers: RMSE, models split by the Wasserstein distance.", "prediction", rows)
 
@@ -111,7 +110,7 @@ def in_words(journal: Journal) -> Iterator[str]:
         "mean over the trials' ratios, and before it that over the data sets; plus is worse."
     )
     yield f"Who splits. {_sentences(journal, 'splitting', SPLITTING[1:])}"
-    yield f"Who answers. {_sentences(journal, 'rule', [rule for rule in PREDICTION_RULES if rule != 'nearest'])}"
+    yield f"Who answers. {_sentences(journal, 'rule', [rule for rule in RULES if rule != 'nearest'])}"
     yield f"What an update learns. {_sentences(journal, 'update', ['frozen'])}"
     yield f"How many are tried. {_on_candidates(journal)}"
     yield f"All together. {_best_combinations(journal)}"
@@ -177,7 +176,7 @@ def _best_combinations(journal: Journal) -> str:
         found = {
             (splitting, rule, update): spread.mean
             for splitting in SPLITTING
-            for rule in PREDICTION_RULES
+            for rule in RULES
             for update in UPDATES
             if (spread := error(journal, course, splitting, rule, update)) is not None
         }

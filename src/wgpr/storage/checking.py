@@ -23,6 +23,13 @@ def count(header: Mapping[str, Any], name: str, least: int = 0) -> int:
     return int(value)
 
 
+def stretch_of(header: Mapping[str, Any]) -> float:
+    """The factor of the field's standard deviation; differences of format 1 have none."""
+    stretch = header.get("stretch", 1.0)
+    require(isinstance(stretch, float) and 0 < stretch < np.inf, "stretch")
+    return float(stretch)
+
+
 def require(condition: bool, what: str) -> None:
     if not condition:
         raise MapError(f"its {what} makes no sense")

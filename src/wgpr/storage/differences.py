@@ -8,7 +8,7 @@ import numpy as np
 
 from wgpr.calibration import Calibration
 from wgpr.state import State
-from wgpr.storage.checking import bounds_of, count, damage_as_map_error, require
+from wgpr.storage.checking import bounds_of, count, damage_as_map_error, require, stretch_of
 from wgpr.storage.container import Contents, MapError
 from wgpr.storage.models import pack_models, unpack_models
 from wgpr.storage.saving import Regressor
@@ -58,7 +58,7 @@ def with_difference(old: Regressor, contents: Contents) -> State:
             bounds=bounds_of(header, n_features),
             n_steps=count(header, "n_steps"),
             n_seen=count(header, "n_seen"),
-            calibration=Calibration(before=float(header.get("stretch", 1.0))),
+            calibration=Calibration(before=stretch_of(header)),
         )
 
 

@@ -14,7 +14,7 @@ from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array
 from wgpr.sparse import SparseLearner
 from wgpr.state import State
-from wgpr.storage.checking import bounds_of, count, damage_as_map_error, require
+from wgpr.storage.checking import bounds_of, count, damage_as_map_error, require, stretch_of
 from wgpr.storage.container import Arrays, Contents, MapError
 from wgpr.storage.history import pack_history, unpack_history
 from wgpr.storage.models import pack_models, unpack_models
@@ -154,8 +154,7 @@ def _calibration(contents: Contents, outputs: tuple[int, ...]) -> Calibration:
     """None in format 1, the factor alone in a compact map."""
     if contents.version < 2:
         return Calibration()
-    stretch = contents.header["stretch"]
-    require(isinstance(stretch, float) and 0 < stretch < np.inf, "stretch")
+    stretch = stretch_of(contents.header)
     if contents.header["compact"]:
         return Calibration(before=stretch)
     residuals = contents.arrays["residuals"].copy()
