@@ -102,3 +102,20 @@ def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
     assert lost[0] < 0.05 < lost[1]
     assert Worthwhile().assign(cramped)[0].model is None
     assert Worthwhile(price=2 * lost[1]).assign(roomy)[0].model == 0
+
+
+def test_want_of_room_is_no_reason_where_there_may_be_no_more_models():
+    X = np.linspace(0.0, 20.0, 400)[:, None]
+    y = np.sin(3.0 * X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(400)
+    learner, ensemble = GrowingLearner(SquaredExponential(), max_inducing=16, max_iter=10), Ensemble.empty(1)
+    decisions = []
+    for number, batch in enumerate(np.split(np.arange(400), 10)):
+        trials = [
+            Trial(ensemble, learner, X[batch], y[batch], n_candidates=1, seed=0, number=number, is_full=is_full)
+            for is_full in (False, True)
+        ]
+        free, full = (Worthwhile().assign(trial) for trial in trials)
+        decisions.append((free[0].model, full[0].model))
+        ensemble, _ = trials[1].carry_out(full)
+    assert (None, 0) in decisions  # there was no room, and that was the only reason
+    assert all(free is None or full == free for free, full in decisions)

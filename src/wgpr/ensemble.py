@@ -169,6 +169,7 @@ class Trial:
     X : (n, d), y : (n,) the batch.
     number : of the step; with the seed it makes every random choice repeatable.
     target_unit : what distances and evidences are told in, if not in the unit of `y`: one of `y` is so many of those.
+    is_full : whether a new model would have to take the place of another.
     """
 
     def __init__(
@@ -182,7 +183,9 @@ class Trial:
         seed: int,
         number: int,
         target_unit: float = 1.0,
+        is_full: bool = False,
     ) -> None:
+        self.is_full = is_full
         self.ensemble, self.learner, self.X, self.y = ensemble, learner, X, y
         self.n_candidates, self._seed, self._number = n_candidates, seed, number
         self._target_unit = target_unit

@@ -75,7 +75,7 @@ class Worthwhile:
     There are two reasons for one. Another world: the batch is so much likelier as a model of its own that this pays
     for hyperparameters of its own, half the logarithm of the number of rows for each of them (Schwarz 1978). Or no
     room: the candidate would have to forget so much that it costs `price` nats for each row. Every output of a row
-    counts.
+    counts. Where there may be no more models, there is no more room, and only another world is a reason.
     """
 
     price: float = 0.05
@@ -91,7 +91,7 @@ class Worthwhile:
         best = max(evidence, key=lambda number: evidence[number])
         n_targets, n_hyperparameters = trial.y.size, len(trial.fresh.theta.to_vector())
         as_another_world = trial.fresh.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
-        with_more_room = trial.unabridged(best) - self.price * n_targets
+        with_more_room = -np.inf if trial.is_full else trial.unabridged(best) - self.price * n_targets
         if max(as_another_world, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)

@@ -28,7 +28,17 @@ def step(
     max_models : that there may be afterwards; None for no limit.
     """
     started = perf_counter()
-    trial = Trial(ensemble, learner, X, y, n_candidates=n_candidates, seed=seed, number=number, target_unit=target_unit)
+    trial = Trial(
+        ensemble,
+        learner,
+        X,
+        y,
+        n_candidates=n_candidates,
+        seed=seed,
+        number=number,
+        target_unit=target_unit,
+        is_full=max_models is not None and len(ensemble) >= max_models,
+    )
     ensemble, changes = trial.carry_out(rule.assign(trial))
     ensemble, merged = within(ensemble, learner, max_models)
     return ensemble, replace(trial.record(changes, perf_counter() - started), merged=merged)
