@@ -30,8 +30,9 @@ class Plane:
         X = np.asarray(X)
         return X @ 10.0 ** np.arange(X.shape[1]), np.full(len(X), 1.0 if latent else 2.0)
 
-    def model_index(self, X):
-        return (np.asarray(X)[:, 0] > 0.5).astype(np.intp)
+    def predict_with_owners(self, X):
+        mean, field = self.predict(X, return_std=True, latent=True)
+        return mean, 2.0 * field, field, (np.asarray(X)[:, 0] > 0.5).astype(np.intp)
 
 
 def named(model, *names, target=None):

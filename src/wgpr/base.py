@@ -22,7 +22,7 @@ from wgpr.grids import Fixed, predict_grid
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, for_outputs, n_outputs, one_blas_thread
 from wgpr.model import Learner, LocalModel
-from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly
+from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly, predict_with_owners
 from wgpr.state import State
 from wgpr.stepping import step
 from wgpr.storage import container
@@ -128,6 +128,19 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         variance = variance * self._stretch() ** 2
         mean = units.zero + units.height * mean
         return (mean, units.height * np.sqrt(variance if latent else variance + noise)) if return_std else mean
+
+    def predict_with_owners(self, X: ArrayLike) -> tuple[Array, Array, Array, Indices]:
+        """All that can be told about `X` (n, d) at once: mean, standard deviations of an observation and of the field.
+
+        And which local model answers, as `model_index` tells. Asking once takes a third of the time.
+        """
+        (ensemble, units), queries = self._answering_ensemble(), self._validated_queries(X)
+        with one_blas_thread():
+            rule = self._make_prediction_rule()
+            mean, variance, noise, owners = predict_with_owners(ensemble, rule, units.inputs(queries))
+        variance = variance * self._stretch() ** 2
+        observed, field = units.height * np.sqrt(variance + noise), units.height * np.sqrt(variance)
+        return units.zero + units.height * mean, observed, field, owners
 
     def predict_grid(
         self, region: ArrayLike | None = None, spacing: ArrayLike | None = None, *, at: Fixed | None = None

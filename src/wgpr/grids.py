@@ -44,7 +44,7 @@ class GridModel(Protocol):
         self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
     ) -> Array | tuple[Array, Array]: ...
 
-    def model_index(self, X: Any) -> Indices: ...
+    def predict_with_owners(self, X: Any) -> tuple[Array, Array, Array, Indices]: ...
 
 
 class Label(NamedTuple):
@@ -106,7 +106,7 @@ def predict_grid(
     `model` : index of the local model that answers.
     Attributes follow the CF conventions. `to_netcdf` needs nothing but SciPy.
     """
-    _require_one_output(model)
+    require_one_output(model)
     section = _slice(input_names(model), at)
     edges = _checked_region(default_region(model, at=at) if region is None else region, section)
     steps = _checked_spacing(default_spacing(edges) if spacing is None else spacing, edges, section)
@@ -129,12 +129,13 @@ def target_name(model: GridModel) -> str:
 
 def predict_one_output(model: GridModel, X: Any, *, latent: bool = False) -> tuple[Array, Array]:
     """Mean (n,) and standard deviation (n,) of a model with one output, whether its targets were (n,) or (n, 1)."""
-    _require_one_output(model)
+    require_one_output(model)
     mean, std = model.predict(X, return_std=True, latent=latent)
     return mean.reshape(len(mean)), std.reshape(len(std))
 
 
-def _require_one_output(model: GridModel) -> None:
+def require_one_output(model: GridModel) -> None:
+    """Raise an error for several outputs, which have no map of their own."""
     n_outputs = getattr(model, "n_outputs_", 1)
     if n_outputs != 1:
         raise ValueError(
@@ -269,9 +270,8 @@ def _predict_nodes(model: GridModel, section: _Slice, axes: Mapping[int, Array])
     for piece in _pieces(prod(shape)):
         places = np.unravel_index(np.arange(piece.start, piece.stop), shape)
         X = named(model, _queries(section, axes, places))
-        mean[piece], std[piece] = predict_one_output(model, X)
-        _, std_latent[piece] = predict_one_output(model, X, latent=True)
-        owner[piece] = model.model_index(X)
+        answers = model.predict_with_owners(X)
+        mean[piece], std[piece], std_latent[piece], owner[piece] = (values.reshape(len(X)) for values in answers)
     flat: dict[str, NDArray[Any]] = {"mean": mean, "std": std, "std_latent": std_latent, "model": owner}
     return {name: values.reshape(shape) for name, values in flat.items()}
 

@@ -77,6 +77,12 @@ class Blend(NamedTuple):
         """Variance (n,) of an observation around the field."""
         return _averaged(self.weights, self.experts.noise)
 
+    @property
+    def owners(self) -> Indices:
+        """(n,) the models with the largest weights."""
+        largest = self.weights.argmax(axis=1, keepdims=True)
+        return np.take_along_axis(self.experts.members, largest, axis=1)[:, 0]
+
 
 class PredictionRule(Protocol):
     """Decides who answers, and makes one answer of several."""
@@ -302,13 +308,19 @@ def _combined(panel: Panel, rule: PredictionRule) -> Blend:
 
 def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array]:
     """Mean, variance of the field and variance of the noise, (n,) or (n, outputs) each, at `X` (n, d)."""
+    mean, variance, noise, _ = predict_with_owners(ensemble, rule, X)
+    return mean, variance, noise
+
+
+def predict_with_owners(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array, Indices]:
+    """As `predict`, and the model (n,) with the largest weight in each answer."""
     pieces = [X[first : first + _PIECE] for first in range(0, len(X), _PIECE)]
     blends = [_combined(Panel(ensemble, piece), rule) for piece in pieces]
-    mean, variance, noise = (
+    mean, variance, noise, owners = (
         np.concatenate(parts)
-        for parts in zip(*((blend.mean, blend.variance, blend.noise) for blend in blends), strict=True)
+        for parts in zip(*((blend.mean, blend.variance, blend.noise, blend.owners) for blend in blends), strict=True)
     )
-    return mean, _of_each_output(variance, mean), _of_each_output(noise, mean)
+    return mean, _of_each_output(variance, mean), _of_each_output(noise, mean), owners
 
 
 def _of_each_output(values: Array, mean: Array) -> Array:
@@ -346,6 +358,4 @@ def _with_variance(covariance: Array, variance: Array) -> Array:
 
 def answering_model(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Indices:
     """The model with the largest weight in the answer at each row of `X` (n, d)."""
-    blend = _combined(Panel(ensemble, X), rule)
-    largest = blend.weights.argmax(axis=1, keepdims=True)
-    return np.take_along_axis(blend.experts.members, largest, axis=1)[:, 0]
+    return predict_with_owners(ensemble, rule, X)[-1]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wgpr.base import EnsembleRegressor
 from wgpr.commands.console import ReadingProgress, counted, say
-from wgpr.grids import input_names, named, predict_one_output, varying_columns
+from wgpr.grids import input_names, named, predict_one_output, require_one_output, varying_columns
 from wgpr.linalg import Array
 from wgpr.maps import load
 from wgpr.metrics import RunningScores, Scores
@@ -78,9 +78,11 @@ def answer_columns(
 ) -> list[NDArray[Any]]:
     """The columns of `ANSWER` at the places `X` (n, d)."""
     queries = named(model, X)
-    mean, std = predict_one_output(model, queries, latent=latent)
+    require_one_output(model)
+    mean, observed, field, owners = (values.reshape(len(X)) for values in model.predict_with_owners(queries))
+    std = field if latent else observed
     reach = half_width * std
-    return [mean, std, mean - reach, mean + reach, model.model_index(queries)]
+    return [mean, std, mean - reach, mean + reach, owners]
 
 
 def evaluate(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> tuple[Scores, int]:

@@ -90,13 +90,17 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What became of a contestant. kilobytes : of what it must keep; moments : of its learning, the last at its end."""
+    """What became of a contestant. kilobytes : of what it must keep; moments : of its learning, the last at its end.
+
+    answers : means and standard deviations at the held-out points.
+    """
 
     name: str
     model: Contestant
     scores: Scores
     kilobytes: float
     moments: tuple[Moment, ...]
+    answers: tuple[Array, Array | None]
 
     @property
     def end(self) -> Moment:
@@ -133,7 +137,8 @@ def _run(
         progress(moment)
         moments.append(moment)
     kilobytes = size_of(model) if isinstance(model, OnlineRegressor) else model.kilobytes
-    return Result(name, model, scores(survey.y_test, *answers(survey, model)), kilobytes, tuple(moments))
+    told = answers(survey, model)
+    return Result(name, model, scores(survey.y_test, *told), kilobytes, tuple(moments), told)
 
 
 def _learning(survey: Survey, name: str, model: Contestant) -> Iterator[Moment]:

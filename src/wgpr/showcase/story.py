@@ -11,7 +11,7 @@ from wgpr import plots
 from wgpr.base import OnlineRegressor
 from wgpr.grids import predict_grid
 from wgpr.report import Picture, Section, Table
-from wgpr.showcase.race import Result, answers
+from wgpr.showcase.race import Result
 from wgpr.survey import Survey
 
 WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streamed GP", "linear interpolation"
@@ -151,7 +151,7 @@ def pictures(survey: Survey, results: Sequence[Result]) -> list[Picture]:
         *maps,
         _picture_of_history(model),
         _picture_of_learning(results, survey.unit),
-        _picture_of_calibration(survey, model),
+        _picture_of_calibration(survey, results[0]),
     ]
 
 
@@ -235,9 +235,9 @@ def _draw_learning(ax: Axes, result: Result, colour: str) -> None:
         ax.axhline(result.scores.rmse, color=colour, linestyle="--", label=f"{result.name}, at the end")
 
 
-def _picture_of_calibration(survey: Survey, model: OnlineRegressor) -> Picture:
+def _picture_of_calibration(survey: Survey, ours: Result) -> Picture:
     figure, ax = _square()
-    mean, std = answers(survey, model)
+    mean, std = ours.answers
     assert std is not None
     plots.plot_calibration(survey.y_test, mean, std, ax=ax)
     caption = (
