@@ -163,10 +163,10 @@ def _maps(survey: Survey, model: OnlineRegressor) -> list[Picture]:
 
 
 def _predicted_grid(survey: Survey, model: OnlineRegressor) -> xr.Dataset:
-    """Where the samples are; over a known terrain, at every second node of it."""
+    """Where the samples are; over a known terrain, at every third node of it."""
     if survey.terrain is None:
         return predict_grid(model)
-    return predict_grid(model, survey.terrain.region, 2 * np.array(survey.terrain.spacing))
+    return predict_grid(model, survey.terrain.region, 3 * np.array(survey.terrain.spacing))
 
 
 def _colour_limits(survey: Survey, grid: xr.Dataset) -> tuple[float, float]:
