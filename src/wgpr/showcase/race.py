@@ -21,7 +21,7 @@ _ROWS_AT_A_TIME = 100
 _POINTS_FOR_A_GLANCE = 500
 
 # How often the error is taken on the way: every time, all that was learned is asked.
-_GLANCES = 10
+_GLANCES = 4
 
 
 class LinearInterpolation:
