@@ -24,9 +24,9 @@ from wgpr.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import mean_target, require_finite, running_mean
+from wgpr.model import mean_target, require_finite, running_mean, seen_by_both
 from wgpr.scales import Prior, Scales, typical
-from wgpr.search import climb
+from wgpr.search import likeliest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,8 +155,7 @@ class ExactLearner:
 
     def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
-        n_seen = model.n_seen + other.n_seen
-        centre = model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)
+        n_seen, centre = seen_by_both(model, other)
         return replace(both, n_seen=n_seen, centre=frozen(centre), log_evidence=model.log_evidence)
 
     def settled(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
@@ -212,12 +211,6 @@ def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperpara
     mean = mean_target(y)
     scales = Scales.of(X, y, mean)
     prior = Prior.of_new_model(kernel, scales)
-
-    def objective(log_theta: Array) -> tuple[float, Array]:
-        theta = Hyperparameters.from_log(log_theta, X.shape[1])
-        value, gradient = log_marginal_likelihood(kernel, theta, X, y - mean)
-        log_prior, prior_gradient = prior.log_density(log_theta)
-        return value + log_prior, gradient + prior_gradient
-
-    best = climb(objective, typical(kernel, scales).to_log(), prior.box, max_iter)
-    return Hyperparameters.from_log(best, X.shape[1])
+    return likeliest(
+        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean), typical(kernel, scales), prior, max_iter
+    )

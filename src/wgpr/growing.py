@@ -16,7 +16,7 @@ from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array, column_squares
 from wgpr.model import mean_target
 from wgpr.scales import STRETCHES, Prior, Scales, typical
-from wgpr.search import climb, maximise_bound
+from wgpr.search import likeliest, maximise_bound
 from wgpr.sparse import SparseModel, explained, knowledge_of_both, of_both, without_new_rows
 
 # Nats for each row, and each of its outputs, that pseudo-inputs may leave unexplained.
@@ -118,17 +118,11 @@ class GrowingLearner:
         if not self.learn_hyperparameters or not neighbours:
             return replace(model, neighbourhood=None)
         parts = [part for other in neighbours for part in as_seen_by(model, other)]
-        log_evidence = evidence(self.kernel, (model.summary, *parts))
         prior = Prior(self.kernel, model.scales, model.theta.to_log(), _STD_OF_NEIGHBOURHOOD)
-        n_features = len(model.centre)
-
-        def objective(log_theta: Array) -> tuple[float, Array]:
-            value, gradient = log_evidence(Hyperparameters.from_log(log_theta, n_features))
-            log_prior, prior_gradient = prior.log_density(log_theta)
-            return value + log_prior, gradient + prior_gradient
-
-        best = climb(objective, model.theta.to_log(), prior.box, _MAX_ITER_OF_NEIGHBOURHOOD)
-        return replace(model, neighbourhood=Hyperparameters.from_log(best, n_features))
+        together = evidence(self.kernel, (model.summary, *parts))
+        return replace(
+            model, neighbourhood=likeliest(together, model.theta, prior, max_iter=_MAX_ITER_OF_NEIGHBOURHOOD)
+        )
 
     def merged(self, model: SparseModel, other: SparseModel) -> SparseModel:
         observations = knowledge_of_both(model, other)

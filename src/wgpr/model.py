@@ -95,3 +95,9 @@ def mean_target(y: Array) -> float | Array:
 def running_mean(mean: Array, n: int, X: Array) -> Array:
     """Mean (d,) of `n` rows with this mean and the rows `X` (m, d)."""
     return mean + (X - mean).sum(axis=0) / (n + len(X))
+
+
+def seen_by_both(model: LocalModel, other: LocalModel) -> tuple[int, Array]:
+    """How many rows two models have seen together, and the mean (d,) of these."""
+    n_seen = model.n_seen + other.n_seen
+    return n_seen, model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)

@@ -56,6 +56,23 @@ def climb(objective: Objective, start: Array, box: Array, max_iter: int) -> Arra
     return best
 
 
+def likeliest(
+    log_evidence: Callable[[Hyperparameters], tuple[float, Array]],
+    start: Hyperparameters,
+    prior: Prior,
+    max_iter: int,
+) -> Hyperparameters:
+    """Where climbing `log_evidence` (its value and its gradient by log hyperparameters) and the prior ends."""
+    n_features = len(start.lengthscales)
+
+    def objective(log_theta: Array) -> tuple[float, Array]:
+        value, gradient = log_evidence(Hyperparameters.from_log(log_theta, n_features))
+        log_prior, prior_gradient = prior.log_density(log_theta)
+        return value + log_prior, gradient + prior_gradient
+
+    return Hyperparameters.from_log(climb(objective, start.to_log(), prior.box, max_iter), n_features)
+
+
 def maximise_bound(
     observations: Observations,
     theta: Hyperparameters,

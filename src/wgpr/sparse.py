@@ -20,7 +20,7 @@ from wgpr.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import mean_target, require_finite, running_mean
+from wgpr.model import mean_target, require_finite, running_mean, seen_by_both
 from wgpr.scales import STRETCHES, Prior, Scales, typical
 from wgpr.search import maximise_bound
 
@@ -147,8 +147,7 @@ def knowledge_of_both(model: SparseModel, other: SparseModel) -> Observations:
 
 def of_both(model: SparseModel, other: SparseModel, observations: Observations, Z: Array) -> SparseModel:
     """The first model, with pseudo-inputs `Z` (M, d), after it has learned what both know."""
-    n_seen = model.n_seen + other.n_seen
-    centre = model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)
+    n_seen, centre = seen_by_both(model, other)
     fit = observations.explained_by(model.theta, Z)
     return explained(fit, model.mean, model.scales.widened(other.scales), n_seen, centre, model.log_evidence)
 
