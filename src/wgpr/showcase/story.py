@@ -118,7 +118,8 @@ def _on_one_model(ours: Result, single: Result, unit: str) -> str:
     return (
         "One streamed Gaussian process has one length-scale for everything, and its pseudo-inputs have to do for all "
         f"of it: its error is {_measured(single, unit)}. WGPR started a model whenever that was worth its price: "
-        f"another kind of ground, or no room in the old ones. It has {ours.end.n_models} now, and an error of {_measured(ours, unit)}."
+        "another kind of ground, or no room in the old ones. "
+        f"It has {ours.end.n_models} now, and an error of {_measured(ours, unit)}."
     )
 
 
