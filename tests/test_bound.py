@@ -109,7 +109,7 @@ def test_a_summary_says_what_the_data_said(n_rows):
     assert len(summary) == min(n_rows, 9)
     assert summary.R.shape == (len(summary), 9)
     again = Observations(kernel, np.empty((0, 2)), np.empty(0), summary).explained_by(theta, Z)
-    assert relative_error(again.B, fit.B) < 1e-8
+    assert relative_error(again.L_B, fit.L_B) < 1e-8
     assert relative_error(again.alpha, fit.alpha) < 1e-8
 
 

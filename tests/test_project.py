@@ -15,9 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "wgpr"
 LAYERS = [
-    "checks linalg kernels bound",
+    "checks linalg climbing shelf workers kernels bound",
     "gaussian scales search inducing model joint sparse exact pooling growing",
-    "nearest neighbourhood ensemble splitting merging stepping prediction batching calibration",
+    "nearest neighbourhood ensemble records trial splitting merging stepping prediction batching calibration",
     "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.checking"
     " storage.saving storage.differences",
     "base estimators datasets metrics",

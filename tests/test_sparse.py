@@ -21,11 +21,11 @@ from reference import (
     unlearned,
     waves,
 )
+from wgpr.climbing import climb
 from wgpr.inducing import greedy
 from wgpr.kernels import Hyperparameters, SquaredExponential
 from wgpr.linalg import NotFactorizableError
 from wgpr.scales import Scales
-from wgpr.search import climb
 from wgpr.sparse import SparseLearner
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
@@ -168,10 +168,10 @@ class Hills:
 def test_a_climb_ends_at_the_best_point_that_it_saw():
     box, rng = np.array([[-2.0, -3.0, -4.0], [4.0, 3.0, 2.0]]), np.random.default_rng(0)
     n_falls = n_overshot = 0
-    for start in rng.uniform(-5, 5, (100, 3)):
+    for start, scale in zip(rng.uniform(-5, 5, (100, 3)), np.geomspace(0.01, 10.0, 100), strict=True):
         start_in_box = start.clip(*box)
         hills = Hills(edge=max(1.0, start_in_box[0]))
-        top = climb(hills, start, box, max_iter=3)
+        top = climb(hills, start, box, np.full(3, scale), max_iter=3)
         best, last = max(hills.seen), hills.seen[-1]
         assert ((box[0] <= top) & (top <= box[1])).all()
         assert hills.seen[0] == hills(start_in_box)[0]

@@ -18,7 +18,8 @@ from wgpr import (
     SolarGPRegressor,
     Wasserstein,
 )
-from wgpr.ensemble import ALL_ROWS, Assignment, Distances, Ensemble
+from wgpr.ensemble import Ensemble
+from wgpr.trial import ALL_ROWS, Assignment, Distances
 
 NEW = [(ALL_ROWS, None)]
 
@@ -36,6 +37,7 @@ def trial_with(distances=None, evidence=None, evidence_new=0.0):
     return SimpleNamespace(
         candidates=candidates,
         nearest=candidates,
+        finalists=lambda numbers, by: list(numbers),
         distances=lambda number: Distances(*distances[number]),
         updated=lambda number: SimpleNamespace(log_evidence=evidence[number]),
         fresh=SimpleNamespace(log_evidence=evidence_new),

@@ -1,7 +1,6 @@
 """Online Gaussian process regression for worlds that are not the same everywhere."""
 
 from wgpr.batching import InOrder, Regional
-from wgpr.ensemble import StepRecord
 from wgpr.estimators import (
     LocalGPRegressor,
     SolarGPRegressor,
@@ -12,6 +11,7 @@ from wgpr.estimators import (
 from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.maps import apply, diff, load
 from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
+from wgpr.records import StepRecord
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
 from wgpr.storage.container import MapError
 

@@ -17,18 +17,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from wgpr.batching import Batching, InOrder
 from wgpr.calibration import Calibration
 from wgpr.checks import require_count
-from wgpr.ensemble import Ensemble, SplittingRule, StepRecord
+from wgpr.ensemble import Ensemble
 from wgpr.grids import Fixed, predict_grid
 from wgpr.kernels import Hyperparameters
 from wgpr.linalg import Array, Indices, for_outputs, n_outputs, one_blas_thread
 from wgpr.model import Learner, LocalModel
 from wgpr.prediction import PredictionRule, answering_model, predict, predict_jointly, predict_with_owners
+from wgpr.records import StepRecord
 from wgpr.state import State
 from wgpr.stepping import step
 from wgpr.storage import container
 from wgpr.storage.atomic import write_whole
 from wgpr.storage.saving import contents_of
+from wgpr.trial import SplittingRule
 from wgpr.units import Units
+from wgpr.workers import Workers
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -48,6 +51,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     random_state: Any
     n_candidates = 1
+    thorough = True
+    n_jobs: int | None = None
     history_size = 10_000
 
     def __sklearn_tags__(self) -> Tags:
@@ -190,7 +195,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def models_(self) -> tuple[LocalModel, ...]:
         """The local models, oldest first; in units of the ensemble's own, which `units_` tells."""
         check_is_fitted(self, "_state")
-        return self._state.ensemble.models
+        return tuple(self._state.ensemble.models)
 
     @property
     def units_(self) -> Units:
@@ -220,7 +225,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     @property
     def n_models_(self) -> int:
         """How many local models there are."""
-        return len(self.models_)
+        check_is_fitted(self, "_state")
+        return len(self._state.ensemble)
 
     @property
     def n_outputs_(self) -> int:
@@ -319,6 +325,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
             number=state.n_steps,
             target_unit=state.units.target_unit,
             max_models=self._max_models(),
+            is_thorough=self.thorough,
+            workers=Workers(self.n_jobs),
         )
         self._state = replace(
             state,

@@ -18,14 +18,13 @@ from wgpr.linalg import (
     Array,
     cholesky,
     cholesky_with_jitter,
-    columns,
+    column_squares,
     diagonal,
     inner,
     inverse_lower,
     log_determinant,
     n_outputs,
-    solve_lower,
-    solve_lower_transposed,
+    plus_identity,
     subtract_outer,
 )
 
@@ -91,22 +90,25 @@ class Observations:
         self.inputs = np.concatenate([X, self.past.Z])
         # tr(R_a K_aa R_a^T): the only part that depends on the hyperparameters and not on Z
         self.past_trace = WeightedTrace(kernel, self.past.Z, self.past.R.T @ self.past.R)
+        self.n_fits = 0  # how often they were explained so far
 
     def explained_by(self, theta: Hyperparameters, Z: Array) -> "Fit":
         """The optimal posterior for these hyperparameters and pseudo-inputs `Z` (M, d)."""
+        self.n_fits += 1
         return Fit(self, theta, Z)
 
 
 class Fit:
     """Observations explained by a model with hyperparameters `theta` and pseudo-inputs `Z`: factored once.
 
-    Bound, gradient, new summary and posterior are views of the same few matrices.
+    Bound, gradient, new summary and posterior are views of the same few matrices. The triangles are inverted, because a
+    product takes a third of the time of a solve, and the gradient needs their inverses anyway.
 
     Attributes
     ----------
-    L : (M, M), `L L^T = K_ZZ` (with the smallest jitter that works).
+    L : (M, M), `L L^T = K_ZZ` (with the smallest jitter that works); L_inverse : `L^-1`.
     A : (M, N + M_a), `L^-1 [K_ZX / s, K_Za R_a^T]`.
-    B : (M, M), `I + A A^T`; L_B its Cholesky factor.
+    L_B : (M, M), the Cholesky factor of `B = I + A A^T`.
     t : (N + M_a,), `[y / s; r_a]`.
     alpha : (M,), `B^-1 A t`, the posterior mean of `L^-1 f(Z)`; explained : `|L_B^-1 A t|^2`.
     n_outputs : k; with several, t is (N + M_a, k) and alpha (M, k).
@@ -118,21 +120,20 @@ class Fit:
         self._block = KernelBlock(observations.kernel, theta, Z, np.concatenate([observations.inputs, Z]))
         K = self._block.K
         self.L, self._jitter = cholesky_with_jitter(K[:, n_inputs:])
+        self.L_inverse = inverse_lower(self.L)
 
-        A = np.empty((len(Z), n_batch + len(past)))
-        np.multiply(K[:, :n_batch], 1.0 / theta.noise, out=A[:, :n_batch])
-        np.matmul(K[:, n_batch:n_inputs], past.R.T, out=A[:, n_batch:])
-        self.A = solve_lower(self.L, A, overwrite=True)
+        self.A = np.empty((len(Z), n_batch + len(past)))
+        np.matmul(self.L_inverse / theta.noise, K[:, :n_batch], out=self.A[:, :n_batch])
+        np.matmul(self.L_inverse @ K[:, n_batch:n_inputs], past.R.T, out=self.A[:, n_batch:])
         self.t = np.concatenate([observations.y / theta.noise, past.r])
         self.n_outputs = n_outputs(self.t)
 
         self._AA = self.A @ self.A.T
-        self.B = self._AA.copy()
-        diagonal(self.B)[:] += 1.0
-        self.L_B = cholesky(self.B)
-        projected = solve_lower(self.L_B, columns(self.A @ self.t))
+        self.L_B = cholesky(plus_identity(self._AA))
+        self._L_B_inverse = inverse_lower(self.L_B)
+        projected = self._L_B_inverse @ (self.A @ self.t)
         self.explained = inner(projected, projected)
-        self.alpha = solve_lower_transposed(self.L_B, projected).reshape(len(Z), *self.t.shape[1:])
+        self.alpha = self._L_B_inverse.T @ projected
         self._prior_trace = n_batch * observations.kernel.variance(theta) / theta.noise**2  # tr(K_XX) / s^2
         self._past_trace, self._past_trace_gradient = observations.past_trace.value_and_gradient(theta)
 
@@ -151,46 +152,50 @@ class Fit:
         n_batch, n_inputs = len(self.observations.y), len(self.observations.inputs)
         residual = self.t - self.A.T @ self.alpha
         G = self._loss_by_kernel(residual)
+        by_jitter = 2.0 * self._jitter * G[:, n_inputs:].trace()
         pulled = self._block.pull_back(G)
         # d / d log s = k N - e_y.t_y - <G_A[:, :N], A[:, :N]> - k tr(K_XX) / s^2, and <G_A, A> = <L^-T G_A, L A>
         prior_trace = self.n_outputs * self._prior_trace
         by_noise = self.n_outputs * n_batch - inner(residual[:n_batch], self.t[:n_batch]) - prior_trace
-        by_noise -= inner(G[:, :n_batch], self._block.K[:, :n_batch])
+        by_noise -= pulled.column_sums[:n_batch].sum()
 
         log_theta = np.append(pulled.log_hyperparameters(), by_noise)
-        log_theta[:-1] += 0.5 * self.n_outputs * self._past_trace_gradient
-        log_theta[0] += prior_trace + 2.0 * self._jitter * G[:, n_inputs:].trace()
+        log_theta[:-1] += (0.5 * self.n_outputs) * self._past_trace_gradient
+        log_theta[0] += prior_trace + by_jitter
         if not of_inputs:
             return -log_theta, None
         return -log_theta, -pulled.shared_inputs(slice(n_inputs, None))
 
     def _loss_by_kernel(self, residual: Array) -> Array:
-        """`-dF / d [K_ZX, K_Za, K_ZZ]`, (M, N + M_a + M).
-
-        Explicit inverses of the triangles are good enough for a gradient, and products are faster than solves.
-        """
+        """`-dF / d [K_ZX, K_Za, K_ZZ]`, (M, N + M_a + M)."""
         past, n_batch, n_inputs = self.observations.past, len(self.observations.y), len(self.observations.inputs)
-        L_inverse, L_B_inverse = inverse_lower(self.L), inverse_lower(self.L_B)
-        shrinkage = L_B_inverse.T @ L_B_inverse  # k (B^-1 - I)
+        shrinkage = self._L_B_inverse.T @ self._L_B_inverse  # k (B^-1 - I)
         diagonal(shrinkage)[:] -= 1.0
-        shrinkage *= self.n_outputs
-        beta = L_inverse.T @ self.alpha
+        if self.n_outputs > 1:
+            shrinkage *= self.n_outputs
+        P, beta = self.L_inverse.T @ shrinkage, self.L_inverse.T @ self.alpha
         G = np.empty(self._block.K.shape)
         # L^-T G_A = k L^-T (B^-1 - I) A - L^-T alpha e^T;  dK_ZX = [:, :N] / s,  dK_Za = [:, N:] R_a
-        by_inputs = np.matmul(L_inverse.T @ shrinkage, self.A, out=np.empty_like(self.A))
-        by_inputs = subtract_outer(by_inputs, beta, residual)
+        by_inputs = subtract_outer(P @ self.A, beta, residual)
         np.multiply(by_inputs[:, :n_batch], 1.0 / self.theta.noise, out=G[:, :n_batch])
         np.matmul(by_inputs[:, n_batch:], past.R, out=G[:, n_batch:n_inputs])
-        # dK_ZZ = -1/2 L^-T (k (I - B^-1 - A A^T) - alpha alpha^T) L^-1
-        middle = shrinkage + self.n_outputs * self._AA
-        middle += columns(self.alpha) @ columns(self.alpha).T
-        np.matmul(L_inverse.T @ middle, 0.5 * L_inverse, out=G[:, n_inputs:])
+        # dK_ZZ = -1/2 L^-T G_A A^T L^-1, and A e = alpha
+        by_Z = subtract_outer(P @ self._AA, beta, self.alpha)
+        by_Z *= -0.5
+        np.matmul(by_Z, self.L_inverse, out=G[:, n_inputs:])
         return G
+
+    def at_observations(self) -> tuple[Array, Array]:
+        """Mean (n,) or (n, k) and variance (n,) of the field at the batch and at the old pseudo-inputs, n = N + M_a."""
+        k = self.L_inverse @ self._block.K[:, : len(self.observations.inputs)]
+        prior = self.observations.kernel.variance(self.theta)
+        variance = prior - column_squares(k) + column_squares(self._L_B_inverse @ k)
+        return k.T @ self.alpha, np.maximum(variance, 0.0)
 
     def summary(self) -> Summary:
         """All that has been seen now, as pseudo-observations at `Z`: `R = U L^-1`."""
         U, r = self.whitened_summary()
-        return Summary(self.Z, solve_lower_transposed(self.L, U.T).T, r)
+        return Summary(self.Z, (self.L_inverse.T @ U.T).T, r)  # in Fortran order, as it is stored
 
     def whitened_summary(self) -> tuple[Array, Array]:
         """Observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,) or (K, k): `A^T = Q U`, `r = Q^T t`."""

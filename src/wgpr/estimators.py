@@ -10,7 +10,6 @@ from sklearn.utils import check_random_state, check_scalar
 from wgpr.base import EnsembleRegressor, OnlineRegressor
 from wgpr.batching import Batching, InOrder, Regional
 from wgpr.checks import require_count, require_number
-from wgpr.ensemble import SplittingRule
 from wgpr.exact import ExactLearner, calibrate
 from wgpr.growing import GrowingLearner
 from wgpr.kernels import Hyperparameters, Kernel, as_kernel
@@ -20,6 +19,7 @@ from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, PredictionRule
 from wgpr.scales import Scales, typical
 from wgpr.sparse import SparseLearner
 from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
+from wgpr.trial import SplittingRule
 from wgpr.units import Units
 
 PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
@@ -71,6 +71,8 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     max_inducing : the most pseudo-inputs that "auto" may give to a local model.
     max_models : how many local models there may be; beyond it, two that agree are merged. None for no limit.
     n_candidates : how many of the nearest models are tried (J_hat).
+    thorough : whether all candidates learn the batch in full before the decision, as in the paper. By default only
+        those do that can still win after an update in closed form, without any optimisation.
     batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
     batching : "regional" to learn rows together that are close together, "arrival" to learn them as they come.
     buffer_size : rows that wait for their region's turn, at the most; `predict` knows them too.
@@ -87,6 +89,8 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     learn_hyperparameters : False to learn a model's hyperparameters from its first batch only.
     optimizer_iterations : iterations of L-BFGS for each fit, at the most.
     history_size : steps that `history_` remembers, at the most.
+    n_jobs : fits that are done at once, in processes of their own, as joblib understands it; -1 for all cores. The
+        result is the same to the bit. It pays where fits are large or many; the processes take seconds to start.
     random_state : seed of the random choices; the same seed and rows give the same ensemble.
 
     Attributes
@@ -117,6 +121,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         max_inducing: int = 200,
         max_models: int | None = 500,
         n_candidates: int = 2,
+        thorough: bool = False,
         batch_size: int = 100,
         batching: str = "regional",
         buffer_size: int = 1000,
@@ -128,6 +133,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         learn_hyperparameters: bool = True,
         optimizer_iterations: int = 40,
         history_size: int = 10_000,
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.threshold = threshold
@@ -135,6 +141,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self.max_inducing = max_inducing
         self.max_models = max_models
         self.n_candidates = n_candidates
+        self.thorough = thorough
         self.batch_size = batch_size
         self.batching = batching
         self.buffer_size = buffer_size
@@ -146,6 +153,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self.learn_hyperparameters = learn_hyperparameters
         self.optimizer_iterations = optimizer_iterations
         self.history_size = history_size
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     @classmethod
@@ -161,8 +169,9 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         if self.max_models is not None:
             require_count("max_models", self.max_models, otherwise="None")
         require_count("n_candidates", self.n_candidates)
+        _check_n_jobs(self.n_jobs)
         require_number("forgetting", self.forgetting, least=0.0, most=0.99)
-        for name in ("calibrated", "learn_hyperparameters"):
+        for name in ("thorough", "calibrated", "learn_hyperparameters"):
             check_scalar(getattr(self, name), name, (bool, np.bool_))
         require_count("buffer_size", self.buffer_size)
         self._make_batching()
@@ -216,6 +225,7 @@ PUBLISHED: Mapping[str, Any] = {
     "n_inducing": 50,
     "max_models": None,
     "n_candidates": 5,
+    "thorough": True,
     "batching": "arrival",
     "kernel": "se",
     "prediction": "nearest",
@@ -436,6 +446,12 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
 
 def _is_auto(setting: Any) -> bool:
     return isinstance(setting, str) and setting == "auto"
+
+
+def _check_n_jobs(n_jobs: object) -> None:
+    is_count = isinstance(n_jobs, int | np.integer) and n_jobs != 0 and n_jobs is not True
+    if n_jobs is not None and not is_count:
+        raise ValueError(f"n_jobs must be a number of processes, -1 for all cores, or None, got {n_jobs!r}; try 1")
 
 
 def _check_hyperparameters(given: object) -> None:

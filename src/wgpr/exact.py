@@ -24,7 +24,7 @@ from wgpr.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import mean_target, require_finite, running_mean, seen_by_both
+from wgpr.model import Neighbour, Sketch, mean_target, movement, require_finite, running_mean, seen_by_both
 from wgpr.scales import Prior, Scales, typical
 from wgpr.search import likeliest
 
@@ -51,6 +51,8 @@ class ExactModel:
     n_seen: int
     centre: Array
     log_evidence: float
+
+    n_evaluations = 0  # there is no bound
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
@@ -118,7 +120,7 @@ class ExactLearner:
 
     n_neighbours = 0  # what they know is known already: hyperparameters are shared
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[ExactModel] = ()) -> ExactModel:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> ExactModel:
         n_features = X.shape[1]
         inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
         nothing = ExactModel(
@@ -128,9 +130,17 @@ class ExactLearner:
         return self.update(nothing, X, y, rng)
 
     def update(
-        self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[ExactModel] = ()
+        self,
+        model: ExactModel,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        neighbours: Sequence[Neighbour] = (),
+        sketch: Sketch | None = None,
     ) -> ExactModel:
         """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
+        if sketch is not None:
+            return sketch.start
         inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
         L, log_evidence = self._grown(model, X, y)
         if self.max_samples is not None and len(inputs) > self.max_samples:
@@ -140,6 +150,12 @@ class ExactLearner:
         centre = running_mean(model.centre, model.n_seen, X)
         n_seen = model.n_seen + len(X)
         return _model(self.kernel, self.theta, self.mean, inputs, targets, L, n_seen, centre, log_evidence)
+
+    def sketch(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+        """The update itself, which is in closed form."""
+        updated = self.update(model, X, y, rng)
+        moved = movement(model.predict(model.inputs), updated.predict(model.inputs))
+        return Sketch(moved, updated.predict(X), -updated.log_evidence, updated)
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""

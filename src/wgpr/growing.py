@@ -14,10 +14,10 @@ from wgpr.bound import Fit, Observations
 from wgpr.joint import JointModel, as_seen_by, evidence, with_rows
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array, column_squares
-from wgpr.model import mean_target
+from wgpr.model import Neighbour, Sketch, mean_target
 from wgpr.scales import STRETCHES, Prior, Scales, typical
 from wgpr.search import likeliest, maximise_bound
-from wgpr.sparse import SparseModel, explained, knowledge_of_both, of_both, without_new_rows
+from wgpr.sparse import SparseModel, explained, knowledge_of_both, of_both, sketched, without_new_rows
 
 # Nats for each row, and each of its outputs, that pseudo-inputs may leave unexplained.
 _TOLERANCE = 0.003
@@ -45,9 +45,7 @@ class GrowingLearner:
     theta = None  # every model learns its own
     n_neighbours = 5
 
-    def start(
-        self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[SparseModel] = ()
-    ) -> SparseModel:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> SparseModel:
         """From where the neighbours are, or from typical scales: the batch may be from another world."""
         mean = mean_target(y)
         scales = Scales.of(X, y, mean, neighbours[0].scales if neighbours else None)
@@ -59,7 +57,7 @@ class GrowingLearner:
         return explained(best, mean, scales, len(X), X.mean(axis=0), best.value)
 
     def _worlds(
-        self, scales: Scales, neighbours: Sequence[SparseModel]
+        self, scales: Scales, neighbours: Sequence[Neighbour]
     ) -> Iterator[tuple[pooling.Belief, Hyperparameters]]:
         """What to believe of a new model, and where to start."""
         if neighbours:
@@ -75,7 +73,7 @@ class GrowingLearner:
         """What climbing from `theta` ends at, and how likely it is, with the belief."""
         prior = belief.prior(self.kernel, scales)
         inside = Hyperparameters.from_log(theta.to_log().clip(*prior.box), len(scales.inputs))
-        fit = self._climbed(observations, inside, scales, prior)
+        fit = self._climbed(observations, inside, self._enough(observations, inside), scales, prior)
         log_belief, _ = prior.log_density(fit.theta.to_log())
         return fit, fit.value + log_belief - float(np.log(belief.std).sum())
 
@@ -85,7 +83,8 @@ class GrowingLearner:
         X: Array,
         y: Array,
         rng: np.random.Generator,
-        neighbours: Sequence[SparseModel] = (),
+        neighbours: Sequence[Neighbour] = (),
+        sketch: Sketch | None = None,
     ) -> SparseModel:
         """From where the model is."""
         model = self._faded(model)
@@ -93,18 +92,21 @@ class GrowingLearner:
         scales = model.scales.widened(seen)
         belief = pooling.of_next_batch(self.kernel, scales, model.theta, model.n_seen, neighbours)
         observations = model.observations(X, y)
-        if self.learn_hyperparameters:
-            fit = self._climbed(observations, model.theta, scales, belief.prior(self.kernel, scales))
-        else:
-            fit = observations.explained_by(model.theta, self._enough(observations, model.theta))
+        Z = self._enough(observations, model.theta) if sketch is None else sketch.start
+        if not self.learn_hyperparameters:
+            return model.updated(observations.explained_by(model.theta, Z), scales)
+        fit = self._climbed(observations, model.theta, Z, scales, belief.prior(self.kernel, scales))
         return model.updated(fit, scales)
+
+    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+        model = self._faded(model)
+        return sketched(model, self._explained(model.observations(X, y), model.theta))
 
     def preview(self, X: Array, y: Array) -> SparseModel:
         mean = mean_target(y)
         scales = Scales.of(X, y, mean)
         theta = typical(self.kernel, scales)
-        observations = Observations(self.kernel, X, y - mean)
-        fit = observations.explained_by(theta, self._enough(observations, theta))
+        fit = self._explained(Observations(self.kernel, X, y - mean), theta)
         return explained(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
 
     def glance(self, model: SparseModel, X: Array, y: Array) -> JointModel:
@@ -135,13 +137,17 @@ class GrowingLearner:
         fit = without_new_rows(self.kernel, summary).explained_by(model.theta, model.inputs)
         return explained(fit, model.mean, model.scales, model.n_seen, model.centre, model.log_evidence)
 
-    def _climbed(self, observations: Observations, theta: Hyperparameters, scales: Scales, prior: Prior) -> Fit:
+    def _climbed(
+        self, observations: Observations, theta: Hyperparameters, Z: Array, scales: Scales, prior: Prior
+    ) -> Fit:
         """Twice, because what is enough depends on the hyperparameters."""
-        for _ in range(2):
-            Z = self._enough(observations, theta)
-            fit = maximise_bound(observations, theta, Z, scales, prior, max_iter=self.max_iter, learn_inputs=False)
-            theta = fit.theta
-        return fit
+        fit = maximise_bound(observations, theta, Z, scales, prior, max_iter=self.max_iter, learn_inputs=False)
+        Z = self._enough(observations, fit.theta)
+        return maximise_bound(observations, fit.theta, Z, scales, prior, max_iter=self.max_iter, learn_inputs=False)
+
+    def _explained(self, observations: Observations, theta: Hyperparameters) -> Fit:
+        """With as many pseudo-inputs as these hyperparameters need."""
+        return observations.explained_by(theta, self._enough(observations, theta))
 
     def _enough(self, observations: Observations, theta: Hyperparameters) -> Array:
         """Pseudo-inputs (M, d), of rows and old pseudo-inputs, that explain both.

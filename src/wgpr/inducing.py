@@ -6,13 +6,16 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array, Indices
+from wgpr.linalg import Array, Indices, pivots_of
 
 # Points that the chosen ones explain to this part of the prior variance tell nothing that can be computed with.
 _EXPLAINED = 1e-10
 
 # Pseudo-inputs closer together than this (in length-scales) would only make the factorisation worse.
 _APART = 0.03
+
+# Rows whose covariance matrix is made at once: that takes less time than making some of its rows, one by one.
+_FEW = 1000
 
 # Pseudo-inputs that a model should have at least, to know where it is.
 _AT_HOME = 20
@@ -70,6 +73,9 @@ def enough(kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: 
 
 def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
     """As `spread_out`, by pivoted Cholesky, until the rest is explained."""
+    if not n_kept and len(X) <= _FEW:
+        pivots, rank = pivots_of(kernel(theta, X, X), _EXPLAINED)
+        return pivots[: min(n, rank)]
     choice = _Choice(kernel, theta, X, n)
     while choice.n_left:
         n_eligible = n_kept if len(choice.indices) < n_kept else len(X)
@@ -90,27 +96,44 @@ class _Choice:
     """
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array, n: int) -> None:
-        self._kernel, self._theta, self._X = kernel, theta, X
-        self._factor = np.empty((len(X), min(n, len(X))))
+        self._covariance = _CovarianceRows(kernel, theta, X)
+        self._factor = np.empty((min(n, len(X)), len(X)))
+        self._explained = _EXPLAINED * kernel.variance(theta)
         self.indices: list[int] = []
         self.unexplained = np.full(len(X), kernel.variance(theta))
 
     @property
     def n_left(self) -> int:
         """How many may still be chosen."""
-        return self._factor.shape[1] - len(self.indices)
+        return len(self._factor) - len(self.indices)
 
     def is_explained(self, row: int) -> bool:
         """Whether the field at this row is known, as far as can be computed with."""
-        return bool(self.unexplained[row] <= _EXPLAINED * self._kernel.variance(self._theta))
+        return bool(self.unexplained[row] <= self._explained)
 
     def take(self, row: int) -> None:
-        k, factor = len(self.indices), self._factor
-        covariance = self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
-        factor[:, k] = (covariance - factor[:, :k] @ factor[row, :k]) / np.sqrt(self.unexplained[row])
-        self.unexplained = np.maximum(self.unexplained - factor[:, k] ** 2, 0.0)
+        k = len(self.indices)
+        new = self._covariance[row] - self._factor[:k, row] @ self._factor[:k]
+        new /= np.sqrt(self.unexplained[row])
+        self._factor[k] = new
+        np.multiply(new, new, out=new)
+        self.unexplained -= new
+        np.maximum(self.unexplained, 0.0, out=self.unexplained)
         self.unexplained[row] = 0.0
         self.indices.append(row)
+
+
+class _CovarianceRows:
+    """Rows of the covariance matrix of the field at `X` (N, d): all at once if they are not too many."""
+
+    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array) -> None:
+        self._kernel, self._theta, self._X = kernel, theta, X
+        self._all = kernel(theta, X, X) if len(X) <= _FEW else None
+
+    def __getitem__(self, row: int) -> Array:
+        if self._all is not None:
+            return self._all[row]
+        return self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
 
 
 def starts(

@@ -105,6 +105,10 @@ class JointModel:
     def log_evidence(self) -> float:
         return self.owner.log_evidence
 
+    @property
+    def n_evaluations(self) -> int:
+        return self.owner.n_evaluations
+
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
         mean, k = self._whitened(X)

@@ -6,6 +6,7 @@ A kernel here is a family: it knows `h` and its derivative and holds no learned 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -55,27 +56,37 @@ class Hyperparameters:
         return cls.from_vector(np.exp(log_theta), n_features)
 
 
+class Profile(NamedTuple):
+    """A kernel's correlation at squared distances `q`, and how its logarithm changes.
+
+    h : `h(q)`, elementwise; log_slope : `d log h / dq`; by_log_shape : `d log h / d log shape_i`, one for each.
+    """
+
+    h: Array
+    log_slope: Array | float
+    by_log_shape: tuple[Array, ...] = ()
+
+
 class Kernel(ABC):
     """A family of stationary ARD kernels; subclasses say only what `h` is."""
 
     n_shape = 0
 
     @abstractmethod
-    def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
-        """`h(q)` and `dh/dq`, elementwise."""
+    def profile(self, q: Array, shape: Array) -> Profile:
+        """`h` and its derivatives at `q`, an array of any shape; it may be overwritten."""
+
+    def correlation(self, q: Array, shape: Array) -> Array:
+        """`h(q)` alone; `q` may be overwritten."""
+        return self.profile(q, shape).h
 
     def initial_shape(self) -> Array:
         """Where learning of the shape parameters starts."""
         return _NO_SHAPE
 
-    def profile_by_log_shape(self, q: Array, shape: Array) -> tuple[Array, ...]:
-        """`dh / d log shape_i`, elementwise, one array for each shape parameter."""
-        return ()
-
     def __call__(self, theta: Hyperparameters, X1: Array, X2: Array) -> Array:
         """The covariance matrix (n1, n2) of the field at `X1` (n1, d) and `X2` (n2, d)."""
-        q = cdist(X1 / theta.lengthscales, X2 / theta.lengthscales, "sqeuclidean")
-        K, _ = self.profile(q, theta.shape)
+        K = self.correlation(cdist(X1 / theta.lengthscales, X2 / theta.lengthscales, "sqeuclidean"), theta.shape)
         K *= self.variance(theta)
         return K
 
@@ -97,28 +108,27 @@ class Kernel(ABC):
 class SquaredExponential(Kernel):
     """`h = exp(-q / 2)`: smooth fields."""
 
-    def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
-        h = -0.5 * q
-        np.exp(h, out=h)
-        return h, -0.5 * h
+    def profile(self, q: Array, shape: Array) -> Profile:
+        q *= -0.5
+        return Profile(np.exp(q, out=q), -0.5)
 
 
 class Matern32(Kernel):
     """`h = (1 + u) exp(-u)`, `u = sqrt(3 q)`: rough fields, once differentiable."""
 
-    def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
+    def profile(self, q: Array, shape: Array) -> Profile:
         u = np.sqrt(3.0 * q)
-        decay = np.exp(-u)
-        return (1.0 + u) * decay, -1.5 * decay
+        one_plus_u = 1.0 + u
+        return Profile(one_plus_u * np.exp(-u), -1.5 / one_plus_u)
 
 
 class Matern52(Kernel):
     """`h = (1 + u + u^2 / 3) exp(-u)`, `u = sqrt(5 q)`: between `Matern32` and `SquaredExponential`."""
 
-    def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
+    def profile(self, q: Array, shape: Array) -> Profile:
         u = np.sqrt(5.0 * q)
-        decay = np.exp(-u)
-        return (1.0 + u + u * u / 3.0) * decay, (-5.0 / 6.0) * (1.0 + u) * decay
+        polynomial = 1.0 + u + u * u / 3.0
+        return Profile(polynomial * np.exp(-u), (-5.0 / 6.0) * (1.0 + u) / polynomial)
 
 
 class RationalQuadratic(Kernel):
@@ -139,18 +149,24 @@ class RationalQuadratic(Kernel):
     def initial_shape(self) -> Array:
         return np.array([self.alpha])
 
-    def profile(self, q: Array, shape: Array) -> tuple[Array, Array]:
+    def profile(self, q: Array, shape: Array) -> Profile:
+        # d / d log alpha of -alpha log(1 + v), v = q / (2 alpha), is alpha (v / (1 + v) - log(1 + v)).
         (alpha,) = shape
-        base = 1.0 + q / (2.0 * alpha)
-        h = base**-alpha
-        return h, -0.5 * h / base
+        v = q * (0.5 / alpha)
+        log_base, inverse_base = np.log1p(v), 1.0 / (1.0 + v)
+        v *= inverse_base
+        v -= log_base
+        v *= alpha
+        log_base *= -alpha
+        inverse_base *= -0.5
+        return Profile(np.exp(log_base, out=log_base), inverse_base, (v,))
 
-    def profile_by_log_shape(self, q: Array, shape: Array) -> tuple[Array, ...]:
-        # d/d log alpha of exp(-alpha log(1 + v)), v = q / (2 alpha): alpha h (v / (1 + v) - log(1 + v)).
+    def correlation(self, q: Array, shape: Array) -> Array:
         (alpha,) = shape
-        v = q / (2.0 * alpha)
-        log_base = np.log1p(v)
-        return (alpha * np.exp(-alpha * log_base) * (v / (1.0 + v) - log_base),)
+        q *= 0.5 / alpha
+        np.log1p(q, out=q)
+        q *= -alpha
+        return np.exp(q, out=q)
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -180,7 +196,7 @@ class KernelBlock:
 
     Attributes
     ----------
-    K : (n1, n2) the covariance matrix, q : (n1, n2) scaled squared distances, slope : `dh/dq` at these.
+    K : (n1, n2) the covariance matrix; profile : of the kernel, where `h` has become `K`.
     """
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X1: Array, X2: Array) -> None:
@@ -190,60 +206,68 @@ class KernelBlock:
         self.X2 = (X2 - origin) / theta.lengthscales
         # Differences first, then squares: |x1|^2 + |x2|^2 - 2 x1.x2 would lose the digits of points that are
         # close together, and with them the factorisation.
-        self.q = cdist(self.X1, self.X2, "sqeuclidean")
-        self.K, self.slope = kernel.profile(self.q, theta.shape)
+        self.profile = kernel.profile(cdist(self.X1, self.X2, "sqeuclidean"), theta.shape)
+        self.K = self.profile.h
         self.K *= kernel.variance(theta)
 
     def pull_back(self, G: Array) -> "PulledBack":
-        """Carry `G = dE/dK` (n1, n2) of a scalar `E` back to what `K` was made of."""
+        """Carry `G = dE/dK` (n1, n2) of a scalar `E` back to what `K` was made of; it is overwritten."""
         return PulledBack(self, G)
 
 
 class PulledBack:
     """Gradients of a scalar `E`, given `G = dE/dK` of one `KernelBlock`.
 
-    With `W = G * sf^2 h'(q)`, everything is two matrix products of `W` with the scaled inputs.
+    With `W = G * K * d log h / dq`, everything is a few products of `W` with the scaled inputs.
+
+    column_sums : (n2,) of `G * K`.
     """
 
     def __init__(self, block: KernelBlock, G: Array) -> None:
-        self._block, self._G = block, G
-        self._variance = block.kernel.variance(block.theta)
-        self._W = G * block.slope  # sf^2 is left to the small results
-        self._row_sums = self._W @ np.ones(len(block.X2))
+        self._block = block
+        self._GK = np.multiply(G, block.K, out=G)
+        self.column_sums = _column_sums(self._GK)
+        slope = block.profile.log_slope
+        if isinstance(slope, float):  # left to the small results
+            self._W, self._factor, self._sums2 = self._GK, slope, self.column_sums
+        else:
+            self._W, self._factor = self._GK * slope, 1.0
+            self._sums2 = _column_sums(self._W)
+        self._sums1 = self._W @ np.ones(len(block.X2))
         self._WX2 = self._W @ block.X2
 
     def log_hyperparameters(self) -> Array:
         """`dE / d (log sf, log l_1..l_d, log shape...)`; the noise is not the kernel's."""
         block = self._block
         # dq / d log l_i = -2 (x1_i - x2_i)^2 / l_i^2, and the square is expanded.
-        squares = self._row_sums @ block.X1**2 + (np.ones(len(block.X1)) @ self._W) @ block.X2**2
-        products = (block.X1 * self._WX2).sum(axis=0)
+        squares = self._sums1 @ block.X1**2 + self._sums2 @ block.X2**2
+        products = np.einsum("ij,ij->j", block.X1, self._WX2)
         gradient = np.empty(1 + len(squares) + block.kernel.n_shape)
-        gradient[0] = 2.0 * inner(self._G, block.K)
-        gradient[1 : len(squares) + 1] = (-2.0 * self._variance) * (squares - 2.0 * products)
-        by_shape = block.kernel.profile_by_log_shape(block.q, block.theta.shape)
-        gradient[len(squares) + 1 :] = [self._variance * inner(self._G, derivative) for derivative in by_shape]
+        gradient[0] = 2.0 * self.column_sums.sum()
+        gradient[1 : len(squares) + 1] = (-2.0 * self._factor) * (squares - 2.0 * products)
+        gradient[len(squares) + 1 :] = [inner(self._GK, derivative) for derivative in block.profile.by_log_shape]
         return gradient
 
     def first_inputs(self) -> Array:
         """`dE / dX1` (n1, d)."""
-        block = self._block
-        differences = self._row_sums[:, None] * block.X1 - self._WX2
-        return differences * (2.0 * self._variance / block.theta.lengthscales)
-
-    def shared_inputs(self, columns: slice) -> Array:
-        """`dE / dX1` (n1, d) where the given columns of `K` are those of `X1` itself."""
-        block, W = self._block, self._W[:, columns]
-        sums = self._row_sums + np.ones(len(W)) @ W
-        differences = sums[:, None] * block.X1 - self._WX2 - W.T @ block.X1
-        return differences * (2.0 * self._variance / block.theta.lengthscales)
+        return self._differences(self._sums1, self._block.X1, self._WX2)
 
     def second_inputs(self) -> Array:
         """`dE / dX2` (n2, d)."""
-        block = self._block
-        column_sums = np.ones(len(block.X1)) @ self._W
-        differences = column_sums[:, None] * block.X2 - self._W.T @ block.X1
-        return differences * (2.0 * self._variance / block.theta.lengthscales)
+        return self._differences(self._sums2, self._block.X2, self._W.T @ self._block.X1)
+
+    def shared_inputs(self, columns: slice) -> Array:
+        """`dE / dX1` (n1, d) where the given columns of `K` are those of `X1` itself."""
+        X1 = self._block.X1
+        return self._differences(self._sums1 + self._sums2[columns], X1, self._WX2 + self._W[:, columns].T @ X1)
+
+    def _differences(self, sums: Array, X: Array, products: Array) -> Array:
+        """`2 sum_j w_j (x - x_j) / l` for each `x`, given `sum_j w_j` (n,) and `sum_j w_j x_j` (n, d)."""
+        return (sums[:, None] * X - products) * (2.0 * self._factor / self._block.theta.lengthscales)
+
+
+def _column_sums(W: Array) -> Array:
+    return np.ones(len(W)) @ W
 
 
 class WeightedTrace:
@@ -268,8 +292,11 @@ class WeightedTrace:
         variance = self.kernel.variance(theta)
         inverse_squares = 1.0 / theta.lengthscales**2
         q = inverse_squares @ self._squares
-        h, slope = self.kernel.profile(q, theta.shape)
-        trace = variance * (self._diagonal + self._weights @ h)
-        lengthscales = self._squares @ (self._weights * slope) * (-2.0 * variance * inverse_squares)
-        shape = [variance * (self._weights @ d) for d in self.kernel.profile_by_log_shape(q, theta.shape)]
-        return float(trace), np.concatenate([[2.0 * trace], lengthscales, shape])
+        h, log_slope, by_log_shape = self.kernel.profile(q, theta.shape)
+        h *= self._weights
+        trace = variance * (self._diagonal + h.sum())
+        gradient = np.empty(1 + len(inverse_squares) + len(by_log_shape))
+        gradient[0] = 2.0 * trace
+        gradient[1 : len(inverse_squares) + 1] = (self._squares @ (h * log_slope)) * (-2.0 * variance * inverse_squares)
+        gradient[len(inverse_squares) + 1 :] = [variance * (h @ derivative) for derivative in by_log_shape]
+        return float(trace), gradient

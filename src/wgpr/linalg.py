@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dger, dtrsm
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtri
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
@@ -22,6 +22,10 @@ Indices = NDArray[np.intp]
 # Relative to the mean of the diagonal. Jitter loses information (a stream no longer ends where the
 # batch does), so it starts far below what is customary and is raised only when a factorisation fails.
 JITTERS = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+
+
+# A variance of this part of the largest is rounding.
+_NOTHING = 1e-16
 
 
 class NotFactorizableError(ArithmeticError):
@@ -107,6 +111,13 @@ def diagonal(S: Array) -> Array:
     return S.ravel(order="K")[:: len(S) + 1]
 
 
+def plus_identity(S: Array) -> Array:
+    """`S + I`, (n, n)."""
+    S = S.copy(order="F")
+    diagonal(S)[:] += 1.0
+    return S
+
+
 def inner(A: Array, B: Array) -> float:
     """`sum_ij A_ij B_ij` of two matrices (or vectors) of one shape."""
     return float(np.vdot(A, B))
@@ -130,14 +141,25 @@ def log_determinant(L: Array) -> float:
 
 
 def square_root(S: Array) -> Array:
-    """A factor `H` with `H H^T = S`; directions that rounding made negative count as zero.
+    """A factor `H` (n, rank) with `H H^T = S`, by Cholesky with pivots; what is negative counts as zero.
 
     Parameters
     ----------
     S : (n, n) symmetric, positive semi-definite up to rounding.
     """
-    eigenvalues, V = np.linalg.eigh(S)
-    return V * np.sqrt(eigenvalues.clip(min=0.0))
+    L, pivots, rank, _ = dpstrf(S, tol=_NOTHING * S.diagonal().max(initial=0.0), lower=1)
+    H = np.zeros((len(S), rank))
+    H[pivots - 1] = np.tril(L)[:, :rank]
+    return H
+
+
+def pivots_of(S: Array, tolerance: float) -> tuple[Indices, int]:
+    """Places (n,) in the order in which Cholesky takes them, always the largest of what is left, and the rank.
+
+    tolerance : what is left to count as nothing, as part of the largest of the diagonal.
+    """
+    _, pivots, rank, _ = dpstrf(S, tol=tolerance * S.diagonal().max(initial=0.0), lower=1)
+    return pivots.astype(np.intp) - 1, int(rank)
 
 
 def frozen(array: Array) -> Array:

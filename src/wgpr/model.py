@@ -1,13 +1,14 @@
 """What every local model and every learner can do: the contract between the mathematics and the ensemble."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel
-from wgpr.linalg import Array, frozen
+from wgpr.linalg import Array, frozen, inner, n_outputs
+from wgpr.scales import Scales
 
 
 class LocalModel(Protocol):
@@ -35,11 +36,37 @@ class LocalModel(Protocol):
     def log_evidence(self) -> float:
         """Of the latest rows, given those before them."""
 
+    @property
+    def n_evaluations(self) -> int:
+        """How often the bound was computed to learn the latest rows."""
+
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) and variance (n,) of the field at `X` (n, d); of k outputs the mean is (n, k)."""
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d), with its full covariance."""
+
+
+class Neighbour(NamedTuple):
+    """What a model tells to those beside it."""
+
+    theta: Hyperparameters
+    scales: Scales
+
+
+class Sketch(NamedTuple):
+    """A closed-form update, with nothing optimised: good enough to tell which candidates are worth more.
+
+    moved : how far the model moves at its own inputs, as `movement` tells.
+    at_rows : mean (n,) or (n, k) and variance (n,) of the field at the rows, afterwards.
+    surprise : minus the log evidence of the rows.
+    start : where optimising would begin, for whom it concerns.
+    """
+
+    moved: float
+    at_rows: tuple[Array, Array]
+    surprise: float
+    start: Any = None
 
 
 Model = TypeVar("Model", bound=LocalModel)
@@ -56,13 +83,25 @@ class Learner(Protocol[Model]):
     def n_neighbours(self) -> int:
         """How many neighbours it listens to."""
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Model] = ()) -> Model:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> Model:
         """A new model of the rows `X` (n, d), `y` (n,) or (n, k); `neighbours`, closest first, tell what is usual."""
 
     def update(
-        self, model: Model, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Model] = ()
+        self,
+        model: Model,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        neighbours: Sequence[Neighbour] = (),
+        sketch: Sketch | None = None,
     ) -> Model:
-        """The model that has learned these rows too; raises ArithmeticError if there is none."""
+        """The model that has learned these rows too; raises ArithmeticError if there is none.
+
+        sketch : of the same update, if it was made.
+        """
+
+    def sketch(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+        """What is known of the update before anything is optimised; raises ArithmeticError if there is none."""
 
     def preview(self, X: Array, y: Array) -> Model:
         """A quick model of a few rows, with typical hyperparameters: better than no answer."""
@@ -85,6 +124,12 @@ def require_finite(*arrays: Array | float) -> None:
     """Nothing but finite numbers becomes part of a model."""
     if not all(np.isfinite(array).all() for array in arrays):
         raise NotFiniteError("learning led to numbers that are not finite")
+
+
+def movement(before: tuple[Array, Array], after: tuple[Array, Array]) -> float:
+    """How far means (n,) or (n, k) and standard deviations, of variances (n,), are apart: a sum of squares."""
+    shift, widened = after[0] - before[0], np.sqrt(after[1]) - np.sqrt(before[1])
+    return inner(shift, shift) + n_outputs(shift) * inner(widened, widened)
 
 
 def mean_target(y: Array) -> float | Array:

@@ -2,7 +2,8 @@
 
 A model that changes gets a small tree of its own and its old points go stale; trees that are no larger than what
 was added after them are merged, without their stale points. So there are about log J trees for J models, a change
-costs O(M log) on average, and the index is a value like everything else: the old one stays valid.
+costs O(M log) on average and most of them far less, whatever J is, and the index is a value like everything else: the
+old one stays valid.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ from wgpr.linalg import Array, Indices
 
 # A tree is merged with the younger ones once together they hold this part of its points.
 _MERGE_AT = 0.25
+
+# All trees are merged once only this part of their points is not stale.
+_LEAST_ALIVE = 0.5
 
 # Queries per point from which on it pays to make one tree of all before they are answered.
 _WORTH_A_MERGER = 0.1
@@ -33,34 +37,47 @@ class _Tree:
         return len(self.owners)
 
 
+def _nothing() -> Indices:
+    return np.empty(0, dtype=np.intp)
+
+
 @dataclass(frozen=True, eq=False)
 class NearestIndex:
-    """The pseudo-inputs of all models. `generations` (J,) counts how often each model changed."""
+    """The pseudo-inputs of all models.
+
+    generations : (J,) how often each model changed; sizes : (J,) how many points it has.
+    n_alive : points that all of them have.
+    """
 
     trees: tuple[_Tree, ...] = ()
-    generations: Indices = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    generations: Indices = field(default_factory=_nothing)
+    sizes: Indices = field(default_factory=_nothing)
+    n_alive: int = 0
 
     @classmethod
     def of(cls, points: Sequence[Array]) -> "NearestIndex":
         """The index of models with these points (M, d) each."""
-        owners = np.repeat(np.arange(len(points)), [len(some) for some in points])
+        sizes = np.array([len(some) for some in points])
+        owners = np.repeat(np.arange(len(points)), sizes)
         tree = _Tree(_tree_of(np.concatenate(points)), owners, np.zeros_like(owners))
-        return cls((tree,), np.zeros(len(points), dtype=np.intp))
+        return cls((tree,), np.zeros_like(sizes), sizes, len(owners))
 
     def with_model(self, model: int, points: Array) -> "NearestIndex":
         """The index after model number `model` got these points (M, d), in place of any that it had."""
-        if model == len(self.generations):
-            generations = np.append(self.generations, 0)
-        else:
-            generations = self.generations.copy()
-            generations[model] += 1
-        n = len(points)
+        n, is_new = len(points), model == len(self.sizes)
+        generations = (
+            np.append(self.generations, 0)
+            if is_new
+            else _with_number(self.generations, model, self.generations[model] + 1)
+        )
+        sizes = np.append(self.sizes, n) if is_new else _with_number(self.sizes, model, n)
+        n_alive = self.n_alive + n - (0 if is_new else int(self.sizes[model]))
         added = _Tree(_tree_of(points), np.full(n, model), np.full(n, generations[model]))
-        return NearestIndex(_merged((*self.trees, added), generations), generations)
+        return NearestIndex(_merged((*self.trees, added), generations, n_alive), generations, sizes, n_alive)
 
     def __getstate__(self) -> dict[str, object]:
         """The same whether it was asked something before or not."""
-        return {"trees": self._in_one_tree(), "generations": self.generations}
+        return {**vars(self), "trees": self._in_one_tree()}
 
     def _in_one_tree(self) -> tuple[_Tree, ...]:
         return (_merger(self.trees, self.generations),) if len(self.trees) > 1 else self.trees
@@ -91,12 +108,12 @@ class NearestIndex:
         """Distances (n, n_models) to the nearest living models of one tree and their numbers; infinite if fewer."""
         distances = np.full((len(X), n_models), np.inf)
         owners = np.full((len(X), n_models), -1)
-        living = np.where(_is_alive(tree, self.generations), tree.owners, -1)
         rows, n_points = np.arange(len(X)), n_models + 1
         while len(rows):
             n_points = min(n_points, len(tree))
             distance, point = tree.points.query(X[rows], k=np.arange(1, n_points + 1))
-            owner = living[point]
+            owner = tree.owners[point]
+            owner = np.where(self.generations[owner] == tree.generations[point], owner, -1)
             order = np.lexsort((owner, distance), axis=1)
             owner = np.take_along_axis(owner, order, axis=1)
             is_first = _is_first_of_its_kind(owner) & (owner >= 0)
@@ -122,22 +139,25 @@ def _is_first_of_its_kind(labels: Indices) -> NDArray[np.bool_]:
     return is_first
 
 
-def _merged(trees: tuple[_Tree, ...], generations: Indices) -> tuple[_Tree, ...]:
+def _with_number(numbers: Indices, place: int, number: int) -> Indices:
+    numbers = numbers.copy()
+    numbers[place] = number
+    return numbers
+
+
+def _merged(trees: tuple[_Tree, ...], generations: Indices, n_alive: int) -> tuple[_Tree, ...]:
     """Merge from the young end while the younger trees weigh enough against the next older one."""
+    if n_alive < _LEAST_ALIVE * sum(map(len, trees)):
+        return (_merger(trees, generations),)
     first, weight = len(trees) - 1, len(trees[-1])
-    while first > 0:
-        n_alive = int(_is_alive(trees[first - 1], generations).sum())
-        if weight < _MERGE_AT * n_alive:
-            break
-        first, weight = first - 1, weight + n_alive
-    if first == len(trees) - 1:
-        return trees
-    return (*trees[:first], _merger(trees[first:], generations))
+    while first > 0 and weight >= _MERGE_AT * len(trees[first - 1]):
+        first, weight = first - 1, weight + len(trees[first - 1])
+    return trees if first == len(trees) - 1 else (*trees[:first], _merger(trees[first:], generations))
 
 
 def _merger(trees: tuple[_Tree, ...], generations: Indices) -> _Tree:
     """One tree of all the living points of these."""
-    alive = [(tree, _is_alive(tree, generations)) for tree in trees]
+    alive = [(tree, generations[tree.owners] == tree.generations) for tree in trees]
     points = np.concatenate([tree.points.data[keep] for tree, keep in alive])
     owners = np.concatenate([tree.owners[keep] for tree, keep in alive])
     return _Tree(_tree_of(points), owners, generations[owners])
@@ -146,7 +166,3 @@ def _merger(trees: tuple[_Tree, ...], generations: Indices) -> _Tree:
 def _tree_of(points: Array) -> KDTree:
     """Sliding midpoints suit clusters better than medians do, and take less time to build."""
     return KDTree(points, leafsize=32, balanced_tree=False)
-
-
-def _is_alive(tree: _Tree, generations: Indices) -> NDArray[np.bool_]:
-    return generations[tree.owners] == tree.generations

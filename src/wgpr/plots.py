@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from wgpr.base import EnsembleRegressor
-from wgpr.ensemble import StepRecord
 from wgpr.grids import input_names, predict_grid, target_name, varying_columns
 from wgpr.linalg import Array
 from wgpr.metrics import HALF_WIDTH_95
+from wgpr.records import StepRecord
 from wgpr.territories import borders, cell_edges, colour_numbers, innermost
 
 # Okabe and Ito's colours, without black.

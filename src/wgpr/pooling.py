@@ -11,7 +11,7 @@ import numpy as np
 
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import Array
-from wgpr.model import LocalModel
+from wgpr.model import Neighbour
 from wgpr.scales import STD_OF_NEW, STD_OF_STEP, Prior, Scales, typical
 
 # Neighbours that agree to the last digit are still not sure of the next model.
@@ -45,7 +45,7 @@ class Belief:
         return Prior(kernel, scales, self.mean, self.std)
 
 
-def of_new_model(kernel: Kernel, scales: Scales, neighbours: Sequence[LocalModel]) -> Belief:
+def of_new_model(kernel: Kernel, scales: Scales, neighbours: Sequence[Neighbour]) -> Belief:
     """Before a model has learned anything: like its neighbours, as far as they are alike; typical if it has none."""
     vague = Belief.around(typical(kernel, scales), STD_OF_NEW)
     if not neighbours:
@@ -56,7 +56,7 @@ def of_new_model(kernel: Kernel, scales: Scales, neighbours: Sequence[LocalModel
 
 
 def of_next_batch(
-    kernel: Kernel, scales: Scales, theta: Hyperparameters, n_seen: int, neighbours: Sequence[LocalModel]
+    kernel: Kernel, scales: Scales, theta: Hyperparameters, n_seen: int, neighbours: Sequence[Neighbour]
 ) -> Belief:
     """For a model that has learned `theta` from `n_seen` rows: about as it is, and like its neighbours.
 

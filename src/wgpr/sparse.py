@@ -20,9 +20,12 @@ from wgpr.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import mean_target, require_finite, running_mean, seen_by_both
+from wgpr.model import Neighbour, Sketch, mean_target, movement, require_finite, running_mean, seen_by_both
 from wgpr.scales import STRETCHES, Prior, Scales, typical
 from wgpr.search import maximise_bound
+
+# A first look at hyperparameters need not find the top to the last nat.
+_WORTHWHILE_AT_FIRST = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +40,7 @@ class SparseModel:
     log_evidence : of the latest batch given those before it (a lower bound).
     Of several outputs mean is (k,), alpha (M, k); log_normaliser and log_evidence are sums.
     neighbourhood : hyperparameters that explain the neighbours too, if they were learned.
+    n_evaluations : how often the bound was computed to learn the latest batch.
     """
 
     kernel: Kernel
@@ -52,6 +56,7 @@ class SparseModel:
     centre: Array
     log_evidence: float
     neighbourhood: Hyperparameters | None = None
+    n_evaluations: int = 0
 
     @property
     def inputs(self) -> Array:
@@ -112,8 +117,16 @@ def explained(
         frozen(array)
     return SparseModel(
         fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
-        -0.5 * float(misfit), scales, n_seen, centre, float(log_evidence),
+        -0.5 * float(misfit), scales, n_seen, centre, float(log_evidence), n_evaluations=fit.observations.n_fits,
     )  # fmt: skip
+
+
+def sketched(model: SparseModel, fit: Fit) -> Sketch:
+    """What the update of a model by this fit of `model.observations(X, y)` would tell; it would start from there."""
+    mean, variance = fit.at_observations()
+    mean, n_rows = model.mean + mean, len(fit.observations.y)
+    moved = movement(model.predict(model.inputs), (mean[n_rows:], variance[n_rows:]))
+    return Sketch(moved, (mean[:n_rows], variance[:n_rows]), model.log_normaliser - fit.value, fit.Z)
 
 
 def remembered(
@@ -168,9 +181,7 @@ class SparseLearner:
     theta = None  # every model learns its own
     n_neighbours = 1
 
-    def start(
-        self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[SparseModel] = ()
-    ) -> SparseModel:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> SparseModel:
         """Hyperparameters first, with pseudo-inputs held, from short and from long scales; then jointly.
 
         A few rows say little about scales: then a neighbour's hyperparameters are the start, and the belief.
@@ -194,6 +205,7 @@ class SparseLearner:
                 prior,
                 max_iter=self.max_iter,
                 learn_inputs=False,
+                worthwhile=_WORTHWHILE_AT_FIRST,
             )
             for theta in thetas
         ]
@@ -207,24 +219,31 @@ class SparseLearner:
         X: Array,
         y: Array,
         rng: np.random.Generator,
-        neighbours: Sequence[SparseModel] = (),
+        neighbours: Sequence[Neighbour] = (),
+        sketch: Sketch | None = None,
     ) -> SparseModel:
         """From the best of several sets of pseudo-inputs by the bound, climb it jointly."""
         seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
         scales = model.scales.widened(seen)
         observations = model.observations(X, y)
-        starts = inducing.starts(self.kernel, model.theta, model.inputs, X, self.n_inducing, rng)
-        best = max((observations.explained_by(model.theta, Z) for Z in starts), key=_bound)
+        Z = self._best_start(model, observations, rng).Z if sketch is None else sketch.start
         best = maximise_bound(
             observations,
-            best.theta,
-            best.Z,
+            model.theta,
+            Z,
             scales,
             Prior.of_next_batch(self.kernel, scales, model.theta),
             max_iter=self.max_iter,
             learn_hyperparameters=self.learn_hyperparameters,
         )
         return model.updated(best, scales)
+
+    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+        return sketched(model, self._best_start(model, model.observations(X, y), rng))
+
+    def _best_start(self, model: SparseModel, observations: Observations, rng: np.random.Generator) -> Fit:
+        starts = inducing.starts(self.kernel, model.theta, model.inputs, observations.X, self.n_inducing, rng)
+        return max((observations.explained_by(model.theta, Z) for Z in starts), key=_bound)
 
     def preview(self, X: Array, y: Array) -> SparseModel:
         mean = mean_target(y)

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from wgpr.checks import require_number
-from wgpr.ensemble import ALL_ROWS, Assignment, Trial, log_closeness
+from wgpr.ensemble import log_closeness
 from wgpr.linalg import Array, Indices
+from wgpr.trial import ALL_ROWS, Assignment, Trial
 
 _NEW_MODEL = (Assignment(ALL_ROWS, None),)
 
@@ -62,7 +63,7 @@ class Evidence:
             model = trial.updated(number)
             return -np.inf if model is None else model.log_evidence
 
-        best = max(trial.candidates, key=evidence, default=None)
+        best = max(trial.finalists(trial.nearest, by="surprise"), key=evidence, default=None)
         if best is None or trial.fresh.log_evidence > evidence(best):
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
@@ -84,7 +85,8 @@ class Worthwhile:
         require_number("price", self.price, least=0.0)
 
     def assign(self, trial: Trial) -> Sequence[Assignment]:
-        learned = {number: trial.updated(number) for number in trial.closest[: trial.n_candidates]}
+        numbers = trial.finalists(trial.closest[: trial.n_candidates], by="surprise")
+        learned = {number: trial.updated(number) for number in numbers}
         evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
         if not evidence:
             return _NEW_MODEL

@@ -5,9 +5,10 @@ from functools import cached_property
 from typing import Any
 
 from wgpr.calibration import Calibration
-from wgpr.ensemble import Ensemble, StepRecord
+from wgpr.ensemble import Ensemble
 from wgpr.linalg import Array
 from wgpr.model import Learner
+from wgpr.records import StepRecord
 from wgpr.units import Units
 
 
@@ -55,4 +56,4 @@ class State:
     @property
     def n_learned(self) -> int:
         """Rows that are in the models, not counting those that wait."""
-        return int(self.ensemble.n_seen.sum())
+        return self.ensemble.n_learned

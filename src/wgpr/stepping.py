@@ -4,10 +4,13 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from wgpr.ensemble import Ensemble, SplittingRule, StepRecord, Trial
+from wgpr.ensemble import Ensemble
 from wgpr.linalg import Array
 from wgpr.merging import within
 from wgpr.model import Learner
+from wgpr.records import StepRecord
+from wgpr.trial import SplittingRule, Trial
+from wgpr.workers import Workers
 
 
 def step(
@@ -22,6 +25,8 @@ def step(
     number: int,
     target_unit: float = 1.0,
     max_models: int | None = None,
+    is_thorough: bool = True,
+    workers: Workers | None = None,
 ) -> tuple[Ensemble, StepRecord]:
     """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `Trial`, and
 
@@ -38,6 +43,8 @@ def step(
         number=number,
         target_unit=target_unit,
         is_full=max_models is not None and len(ensemble) >= max_models,
+        is_thorough=is_thorough,
+        workers=workers,
     )
     ensemble, changes = trial.carry_out(rule.assign(trial))
     ensemble, merged = within(ensemble, learner, max_models)

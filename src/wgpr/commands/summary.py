@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from wgpr.base import EnsembleRegressor
-from wgpr.ensemble import StepRecord
 from wgpr.grids import input_names, target_name
 from wgpr.linalg import Array
 from wgpr.metrics import Scores
+from wgpr.records import StepRecord
 
 _MODELS_SHOWN = 20
 _STEPS_SHOWN = 5

@@ -11,10 +11,10 @@ from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import QhullError
 
 from wgpr.base import OnlineRegressor
-from wgpr.ensemble import ALL_ROWS
 from wgpr.linalg import Array, one_blas_thread
 from wgpr.metrics import Scores, scores
 from wgpr.survey import Survey
+from wgpr.trial import ALL_ROWS
 
 # Rows that are given at a time, and held-out points that the error on the way is taken from.
 _ROWS_AT_A_TIME = 100

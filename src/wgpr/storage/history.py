@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpr.ensemble import Change, StepRecord
 from wgpr.linalg import Array
+from wgpr.records import Change, StepRecord
 from wgpr.storage.container import Arrays, MapError
 
 _OF_CANDIDATES = ("w_old", "w_new", "evidence")

@@ -1,0 +1,298 @@
+"""Who is compared by `compare.py`, each behind the same few methods; run as a program, one of them on one stream.
+
+A worker imports only what its competitor needs, so that time and memory of the import are those of its package.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Protocol
+
+import numpy as np
+
+M, BATCH = 50, 100  # pseudo-inputs and rows of a batch, for all who have such
+CALIBRATION = 1000  # rows to learn hyperparameters from, for those who do that once
+EXACT = 5000  # rows of the exact GP
+
+# Settings of ours: how a regressor is made, what is set, and whether memory is bounded. It is not with the paper's
+# settings, because the number of models is not limited.
+OURS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "WGPR": ("WGPRegressor.published", {}, False),
+    "WGPR, 2 cores": ("WGPRegressor.published", {"n_jobs": 2}, False),
+    "WGPR, faithful": ("WGPRegressor.published", {"candidates": "all"}, False),
+    "WGPR, one model per batch": ("WGPRegressor.published", {"splitting": "always"}, False),
+    "WGPR, defaults": ("WGPRegressor", {}, True),
+    "one streamed model": ("StreamingGPRegressor", {}, True),
+}
+ALSO = ("WGPRegressor", {}, False)  # of another source tree, where the paper's settings were the defaults
+
+# Chosen on training rows of kin40k only (8,000 to learn, 2,000 to judge): see docs.
+STREAMING = {"n_steps": 5, "n_first_steps": 50, "learning_rate": 0.03, "keeps_momentum": True}
+STREAMING_FAST = {"n_steps": 2, "n_first_steps": 50, "learning_rate": 0.03, "keeps_momentum": False}
+CONDITIONED = {"n_first_steps": 400, "learning_rate": 0.1}
+STOCHASTIC = {"n_steps": 2, "n_first_steps": 100, "learning_rate": 0.03, "natural_rate": 0.05}
+
+Prediction = tuple[np.ndarray, np.ndarray | None]
+
+
+class Learner(Protocol):
+    """What every competitor can do; the standard deviations are those of observations, None where there are none."""
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None: ...
+
+    def predict(self, X: np.ndarray) -> Prediction: ...
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A way to make a learner, and what one should know about it.
+
+    modules : what is imported before the clock of learning starts; packages : what has to be installed for it.
+    learns_online : whether hyperparameters are learned with every batch; is_bounded : whether memory is.
+    kind : "ours", "torch" or "other"; n_cores : how many it may use.
+    first_rows : rows of the first batch, where hyperparameters are learned once; max_rows : rows that it can take.
+    """
+
+    make: Callable[[], Learner]
+    modules: tuple[str, ...]
+    packages: tuple[str, ...]
+    learns_online: bool
+    is_bounded: bool
+    kind: str = "other"
+    n_cores: int = 1
+    first_rows: int = BATCH
+    max_rows: int | None = None
+
+
+class Ours:
+    """A regressor of WGPR."""
+
+    def __init__(self, maker: str, settings: dict[str, Any]) -> None:
+        self.model = attrgetter(maker)(import_module("wgpr"))(**settings, random_state=0)
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        self.model.partial_fit(X, y)
+
+    def finish(self) -> None:
+        """Learn the rows that wait for a batch."""
+        self.model.flush()
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        return self.model.predict(X, return_std=True)
+
+    @property
+    def n_models(self) -> int:
+        return self.model.n_models_
+
+
+class ExactGP:
+    """scikit-learn's exact Gaussian process: hyperparameters from the first rows, then all rows at once."""
+
+    rows_at_a_time = 1000
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+        kernel = ConstantKernel() * RBF(np.full(X.shape[1], np.sqrt(X.shape[1]))) + WhiteKernel(0.1)
+        calibrated = GaussianProcessRegressor(kernel).fit(X[:CALIBRATION], y[:CALIBRATION])
+        self.model = GaussianProcessRegressor(calibrated.kernel_, optimizer=None).fit(X, y)
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        """In parts, because the covariances with all rows take much memory."""
+        parts = np.split(X, range(self.rows_at_a_time, len(X), self.rows_at_a_time))
+        means, stds = zip(*(self.model.predict(part, return_std=True) for part in parts), strict=True)
+        return np.concatenate(means), np.concatenate(stds)
+
+
+class River:
+    """A regressor of river, which learns and answers row by row, behind a running standardisation."""
+
+    def __init__(self, regressor: Any) -> None:
+        self.model = import_module("river.preprocessing").StandardScaler() | regressor
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        for row, target in zip(X.tolist(), y.tolist(), strict=True):
+            self.model.learn_one(dict(enumerate(row)), target)
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        return np.array([self.model.predict_one(dict(enumerate(row))) for row in X.tolist()]), None
+
+
+class Standardised:
+    """Another learner in units in which the first rows have mean 0 and deviation 1."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.centre: np.ndarray | None = None
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        if self.centre is None:
+            self.centre, self.spread, self.mean, self.height = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
+        self.learner.learn((X - self.centre) / self.spread, (y - self.mean) / self.height)
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        mean, std = self.learner.predict((X - self.centre) / self.spread)
+        return self.mean + self.height * mean, None if std is None else self.height * std
+
+
+def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
+    return Competitor(
+        lambda: Ours(maker, settings),
+        modules=("wgpr",),
+        packages=(),
+        learns_online=True,
+        is_bounded=is_bounded,
+        kind="ours",
+        n_cores=settings.get("n_jobs", 1),
+    )
+
+
+def gaussian_process(module: str, name: str, settings: dict[str, Any], **facts: Any) -> Competitor:
+    """One of the modules beside this one, with PyTorch on one thread.
+
+    PyTorch puts off a half of its import until an optimiser is made; here it is done with the rest of the import.
+    """
+
+    def make() -> Learner:
+        import_module("torch").set_num_threads(1)
+        return Standardised(getattr(import_module(module), name)(n_inducing=M, **settings))
+
+    packages = ("torch",) if module == "streaming_torch" else ("torch", "gpytorch")
+    return Competitor(make, (module, "torch._dynamo"), packages, is_bounded=True, kind="torch", **facts)
+
+
+def river(module: str, make: Callable[[Any], Any], is_bounded: bool) -> Competitor:
+    """`make` gets the module and returns a regressor; none of them has hyperparameters that it learns."""
+    return Competitor(
+        lambda: River(make(import_module(module))),
+        modules=(module, "river.preprocessing"),
+        packages=("river",),
+        learns_online=False,
+        is_bounded=is_bounded,
+    )
+
+
+COMPETITORS: dict[str, Competitor] = {
+    **{name: ours(*settings) for name, settings in OURS.items()},
+    "PyTorch, streaming bound": gaussian_process("streaming_torch", "StreamingGP", STREAMING, learns_online=True),
+    "PyTorch, streaming bound, few steps": gaussian_process(
+        "streaming_torch", "StreamingGP", STREAMING_FAST, learns_online=True
+    ),
+    "GPyTorch, SVGP by natural gradients": gaussian_process(
+        "variational_gpytorch", "StochasticGP", STOCHASTIC, learns_online=True
+    ),
+    "GPyTorch, variational conditioning": gaussian_process(
+        "variational_gpytorch", "ConditionedGP", CONDITIONED, learns_online=False, first_rows=CALIBRATION
+    ),
+    "scikit-learn, exact GP of 5,000 rows": Competitor(
+        lambda: Standardised(ExactGP()),
+        modules=("sklearn.gaussian_process",),
+        packages=("scikit-learn",),
+        learns_online=False,
+        is_bounded=False,
+        first_rows=EXACT,
+        max_rows=EXACT,
+    ),
+    "river, nearest neighbours": river(
+        "river.neighbors", lambda it: it.KNNRegressor(engine=it.LazySearch(window_size=10_000)), is_bounded=True
+    ),
+    "river, Mondrian forest": river(
+        "river.forest", lambda it: it.AMFRegressor(use_aggregation=False, seed=0), is_bounded=False
+    ),
+    "river, adaptive random forest": river("river.forest", lambda it: it.ARFRegressor(seed=0), is_bounded=True),
+}
+
+
+# One competitor on one stream
+
+
+def peak_megabytes() -> float:
+    """The largest memory that this process and those that it has started had, as far as they still run.
+
+    `getrusage` would count that of the process which started this one, too.
+    """
+    try:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return sum(map(_peak_megabytes_of, ("self", *children)))
+    except OSError:  # not Linux
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+def _peak_megabytes_of(process: str) -> float:
+    (line,) = (it for it in Path(f"/proc/{process}/status").read_text().splitlines() if it.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> tuple[float, float, float]:
+    """Seconds of the first batch and of all, and seconds of the processor: fewer if others kept it busy."""
+    started, processor_started = perf_counter(), process_time()
+    learner.learn(X[:first_rows], y[:first_rows])
+    first = perf_counter() - started
+    for start in range(first_rows, len(y), BATCH):
+        learner.learn(X[start : start + BATCH], y[start : start + BATCH])
+    getattr(learner, "finish", lambda: None)()
+    return first, perf_counter() - started, process_time() - processor_started
+
+
+def answer(learner: Learner, X: np.ndarray, patience: float = 60.0) -> tuple[Prediction, float]:
+    """Predictions and seconds, the best of three; fewer for those who take more than a minute."""
+    times: list[float] = []
+    while len(times) < 3 and sum(times) < patience:
+        started = perf_counter()
+        prediction = learner.predict(X)
+        times.append(perf_counter() - started)
+    return prediction, min(times)
+
+
+def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[str, Any], Prediction]:
+    """What a worker finds out, and its predictions of the test rows; `launched` is when the interpreter started."""
+    for module in competitor.modules:
+        import_module(module)
+    import_seconds, imported_megabytes = time.time() - launched, peak_megabytes()
+    with np.load(path) as file:
+        data = dict(file)
+    X, y = (data[name][: competitor.max_rows] for name in ("X", "y"))
+    learner = competitor.make()
+    first_seconds, seconds, processor_seconds = learn(learner, X, y, competitor.first_rows)
+    prediction, answer_seconds = answer(learner, data["X_test"])
+    megabytes = peak_megabytes()
+    return {
+        "rows": len(y),
+        "first_rows": min(competitor.first_rows, len(y)),
+        "import_seconds": import_seconds,
+        "first_seconds": first_seconds,
+        "seconds": seconds,
+        "processor_seconds": processor_seconds,
+        "rows_per_second": len(y) / seconds,
+        "queries_per_second": len(data["X_test"]) / answer_seconds,
+        "megabytes": megabytes,
+        "megabytes_above_import": megabytes - imported_megabytes,
+        "models": getattr(learner, "n_models", None),
+    }, prediction
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="of a competitor; any other is WGPR of another source tree")
+    parser.add_argument("folder", type=Path, help="has data.npz; result.json and predictions.npz are written to it")
+    parser.add_argument("launched", type=float, help="when the process was started, by time.time()")
+    arguments = parser.parse_args()
+    competitor = COMPETITORS.get(arguments.name) or ours(*ALSO)
+    result, (mean, std) = measured(competitor, arguments.folder / "data.npz", arguments.launched)
+    (arguments.folder / "result.json").write_text(json.dumps(result))
+    np.savez(arguments.folder / "predictions.npz", mean=mean, **({} if std is None else {"std": std}))
+
+
+if __name__ == "__main__":
+    main()
