@@ -1,6 +1,7 @@
 """Small synthetic streams, the estimators that every contract is checked on, and what it means to be the same."""
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 
@@ -119,10 +120,13 @@ def answer_of(model, units, X):
 
 
 def numbers_in(value, path=""):
-    """Every number of nested dataclasses and tuples, by its path: two values are the same if all of them are."""
+    """Every number of nested dataclasses and sequences, by its path: two values are the same if all of them are.
+
+    But for `n_evaluations`, which is no knowledge, and which a model forgets when it is saved.
+    """
     if is_dataclass(value):
-        parts = [(field.name, getattr(value, field.name)) for field in fields(value)]
-    elif isinstance(value, tuple):
+        parts = [(each.name, getattr(value, each.name)) for each in fields(value) if each.name != "n_evaluations"]
+    elif isinstance(value, Sequence) and not isinstance(value, str):
         parts = enumerate(value)
     else:
         return {path: value} if isinstance(value, int | float | np.ndarray) else {}

@@ -458,6 +458,8 @@ NONSENSE = {
     "calibrated": ["no", None],
     "forgetting": [-0.1, 1.0, np.nan, "0.5"],
     "n_candidates": NOT_COUNTS,
+    "thorough": ["no", None],
+    "n_jobs": [0, 2.5, "2", True],
     "batch_size": NOT_COUNTS,
     "history_size": NOT_COUNTS,
     "n_best": NOT_COUNTS,

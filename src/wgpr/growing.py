@@ -25,6 +25,7 @@ _TOLERANCE = 0.003
 # What the neighbourhood knows of hyperparameters is looked for around those of the model, with this freedom.
 _STD_OF_NEIGHBOURHOOD = 0.7
 _MAX_ITER_OF_NEIGHBOURHOOD = 10
+_WORTHWHILE_OF_NEIGHBOURHOOD = 0.5
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,9 @@ class GrowingLearner:
         parts = [part for other in neighbours for part in as_seen_by(model, other)]
         prior = Prior(self.kernel, model.scales, model.theta.to_log(), _STD_OF_NEIGHBOURHOOD)
         together = evidence(self.kernel, (model.summary, *parts))
-        return replace(
-            model, neighbourhood=likeliest(together, model.theta, prior, max_iter=_MAX_ITER_OF_NEIGHBOURHOOD)
-        )
+        theta = likeliest(together, model.theta, prior, _MAX_ITER_OF_NEIGHBOURHOOD, _WORTHWHILE_OF_NEIGHBOURHOOD)
+        is_the_same = np.array_equal(theta.to_vector(), model.theta.to_vector())
+        return replace(model, neighbourhood=None if is_the_same else theta)
 
     def merged(self, model: SparseModel, other: SparseModel) -> SparseModel:
         observations = knowledge_of_both(model, other)

@@ -8,6 +8,7 @@ old one stays valid.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,14 @@ class _Tree:
     def __len__(self) -> int:
         return len(self.owners)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the points that it is made of: a k-d tree would pickle addresses too, and differ every time."""
+        return _tree_with, (np.asarray(self.points.data), self.owners, self.generations)
+
+
+def _tree_with(points: Array, owners: Indices, generations: Indices) -> _Tree:
+    return _Tree(_tree_of(points), owners, generations)
+
 
 def _nothing() -> Indices:
     return np.empty(0, dtype=np.intp)
@@ -59,7 +68,7 @@ class NearestIndex:
         """The index of models with these points (M, d) each."""
         sizes = np.array([len(some) for some in points])
         owners = np.repeat(np.arange(len(points)), sizes)
-        tree = _Tree(_tree_of(np.concatenate(points)), owners, np.zeros_like(owners))
+        tree = _tree_with(np.concatenate(points), owners, np.zeros_like(owners))
         return cls((tree,), np.zeros_like(sizes), sizes, len(owners))
 
     def with_model(self, model: int, points: Array) -> "NearestIndex":
@@ -72,7 +81,7 @@ class NearestIndex:
         )
         sizes = np.append(self.sizes, n) if is_new else _with_number(self.sizes, model, n)
         n_alive = self.n_alive + n - (0 if is_new else int(self.sizes[model]))
-        added = _Tree(_tree_of(points), np.full(n, model), np.full(n, generations[model]))
+        added = _tree_with(points, np.full(n, model), np.full(n, generations[model]))
         return NearestIndex(_merged((*self.trees, added), generations, n_alive), generations, sizes, n_alive)
 
     def __getstate__(self) -> dict[str, object]:
@@ -160,7 +169,7 @@ def _merger(trees: tuple[_Tree, ...], generations: Indices) -> _Tree:
     alive = [(tree, generations[tree.owners] == tree.generations) for tree in trees]
     points = np.concatenate([tree.points.data[keep] for tree, keep in alive])
     owners = np.concatenate([tree.owners[keep] for tree, keep in alive])
-    return _Tree(_tree_of(points), owners, generations[owners])
+    return _tree_with(points, owners, generations[owners])
 
 
 def _tree_of(points: Array) -> KDTree:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpr.checks import require_count
 from wgpr.ensemble import Ensemble, log_closeness
@@ -37,8 +38,9 @@ from wgpr.model import LocalModel
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
 
-# How fast the weight of a model fades with its distance.
+# How fast the weight of a model fades with its distance, and what part of the largest weight is next to nothing.
 _STEEPNESS = 8
+_NEGLIGIBLE = 1e-3
 
 
 class Experts(NamedTuple):
@@ -109,23 +111,30 @@ class Panel:
         """(n, J): `-1/2 |(x - centre) / lengthscales|^2` to every model."""
         return log_closeness(self.X, self.ensemble.centres, self.ensemble.lengthscales)
 
-    def ask(self, members: Indices) -> Experts:
-        """What models `members` (n, k) answer, each to its own queries."""
-        places, answers = [], []
-        for number, own in _by_model(members):
+    def ask(self, members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Experts:
+        """What models `members` (n, k) answer, each to its own queries.
+
+        is_asked : (n, k), at least one of each row; by default all. Those that are not say zero, with variance and
+            noise of one, and must not be listened to.
+        """
+        parts: list[Array] = []
+        for number, own in _by_model(members, is_asked):
             model = self.answering(number)
-            places.append(own)
-            noise = np.full(len(own), model.theta.noise**2)
-            answers.append((*model.predict(self.X[own // members.shape[1]]), noise))
-        order = np.argsort(np.concatenate(places))
-        parts = (np.concatenate(part)[order] for part in zip(*answers, strict=True))
+            answer = (*model.predict(self.X[own // members.shape[1]]), np.full(len(own), model.theta.noise**2))
+            if not parts:
+                n_outputs = answer[0].shape[1:]
+                parts = [np.zeros((members.size, *n_outputs)), np.ones(members.size), np.ones(members.size)]
+            for part, values in zip(parts, answer, strict=True):
+                part[own] = values
         return Experts(members, *(part.reshape(members.shape + part.shape[1:]) for part in parts))
 
 
-def _by_model(members: Indices) -> Iterator[tuple[int, Indices]]:
-    """For each model in `members` (n, k): its number, and where it stands in `members.ravel()`."""
-    order = np.argsort(members, axis=None, kind="stable")
-    numbers, firsts = np.unique(members.ravel()[order], return_index=True)
+def _by_model(members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, Indices]]:
+    """For each model in `members` (n, k) that is asked: its number, and where it stands in `members.ravel()`."""
+    flat = members.ravel()
+    places = np.arange(len(flat)) if is_asked is None else np.flatnonzero(is_asked)
+    order = places[np.argsort(flat[places], kind="stable")]
+    numbers, firsts = np.unique(flat[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)
 
 
@@ -217,8 +226,9 @@ class Joined:
         is_last_one_out = members.shape[1] > self.n_models
         reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
         panel.answering = lambda number: panel.ensemble.with_neighbours(number, self.n_observations)
-        experts = panel.ask(members[:, : self.n_models])
-        weights = _fading(distances[:, : self.n_models], reach) / (experts.variances + experts.noise)
+        closeness = _without_negligible(_fading(distances[:, : self.n_models], reach))
+        experts = panel.ask(members[:, : self.n_models], closeness > 0.0)
+        weights = closeness / (experts.variances + experts.noise)
         return _mixture(experts, weights / weights.sum(axis=1, keepdims=True))
 
 
@@ -248,6 +258,11 @@ class RobustBCM:
         precisions = np.maximum(shares, 0.0) * (smallest[:, None] / variances)
         total = precisions.sum(axis=1)
         return Blend(experts, precisions / total[:, None], smallest / total)
+
+
+def _without_negligible(weights: Array) -> Array:
+    """Weights (n, k), those that are next to nothing beside the largest of their row made nothing, without a jump."""
+    return np.maximum(weights - _NEGLIGIBLE * weights.max(axis=1, keepdims=True), 0.0)
 
 
 def _largest(scores: Array, n: int) -> Indices:

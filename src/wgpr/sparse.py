@@ -1,7 +1,9 @@
 """The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (docs/method.md, 2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +14,14 @@ from wgpr.joint import JointModel, as_seen_by, with_rows
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import (
     Array,
+    cholesky,
     cholesky_with_jitter,
     column_squares,
+    columns,
     frozen,
     inner,
     log_determinant,
+    plus_identity,
     solve_lower,
     solve_lower_transposed,
 )
@@ -85,21 +90,34 @@ class SparseModel:
         """
         return without_new_rows(self.kernel, self.summary).explained_by(theta, Z).whitened_summary()
 
+    @cached_property
+    def _answering(self) -> tuple[Array, Array]:
+        """`H` (K, M) and `beta` (M,) or (M, k): the posterior mean is `beta^T k`, the variance falls by `|H k|^2`.
+
+        `L^-T (I - B^-1) L^-1 = R^T (I + U U^T)^-1 R`, with `U = R L`: one product a query in place of two solves.
+        """
+        U = self.summary.R @ self.L
+        H = solve_lower(cholesky(plus_identity(U @ U.T)), self.summary.R)
+        beta = solve_lower_transposed(self.L, columns(self.alpha))
+        return H, beta.reshape(self.alpha.shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was made for answers can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
-        k, Bk = self._whitened(X)
-        variance = self.kernel.variance(self.theta) - column_squares(k) + column_squares(Bk)
-        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
+        H, beta = self._answering
+        K = self.kernel(self.theta, self.inputs, X)
+        variance = self.kernel.variance(self.theta) - column_squares(H @ K)
+        return self.mean + K.T @ beta, np.maximum(variance, 0.0)
 
     def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d): mean `k^T B^-1 U^T r`, covariance `K_** - k^T k + k^T B^-1 k`."""
-        k, Bk = self._whitened(X)
-        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k + Bk.T @ Bk)
-
-    def _whitened(self, X: Array) -> tuple[Array, Array]:
-        """`k = L^-1 K_Z*` and `L_B^-1 k`, (M, n) each."""
-        k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
-        return k, solve_lower(self.L_B, k)
+        """The field at `X` (n, d): mean `beta^T k`, covariance `K_** - (H k)^T (H k)`."""
+        H, beta = self._answering
+        K = self.kernel(self.theta, self.inputs, X)
+        explained = H @ K
+        return Gaussian(self.mean + K.T @ beta, self.kernel(self.theta, X, X) - explained.T @ explained)
 
     def __repr__(self) -> str:
         return f"SparseModel({len(self.inputs)} pseudo-inputs, {self.n_seen} rows seen, {self.theta})"

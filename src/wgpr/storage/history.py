@@ -18,6 +18,7 @@ def pack_history(records: Sequence[StepRecord]) -> Arrays:
     return {
         "step_samples": np.array([record.n_samples for record in records], dtype=np.int64),
         "step_seconds": np.array([record.seconds for record in records], dtype=np.float64),
+        "step_evaluations": np.array([record.n_evaluations for record in records], dtype=np.int64),
         "step_evidence_new": _with_nan([record.evidence_new for record in records]),
         "step_candidates": np.array([len(record.candidates) for record in records], dtype=np.int64),
         "step_changes": np.array([len(record.changes) for record in records], dtype=np.int64),
@@ -44,6 +45,7 @@ def _records(arrays: Arrays, n_steps: int) -> Iterator[StepRecord]:
     of_candidates = [_split(arrays[name], n_candidates) for name in _OF_CANDIDATES]
     changes = _split(arrays["changes"], n_changes)
     merged = _merged(arrays, len(n_candidates))
+    n_evaluations = arrays.get("step_evaluations", np.zeros_like(n_candidates))  # the first maps did not tell
     first = n_steps - len(n_candidates)
     for place, seconds in enumerate(arrays["step_seconds"].tolist()):
         numbers = tuple(candidates[place].tolist())
@@ -61,6 +63,7 @@ def _records(arrays: Arrays, n_steps: int) -> Iterator[StepRecord]:
                 Change(model, n_samples, bool(is_new)) for model, n_samples, is_new in changes[place].tolist()
             ),
             seconds=seconds,
+            n_evaluations=int(n_evaluations[place]),
             merged=merged[place],
         )
 
