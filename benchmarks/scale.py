@@ -2,163 +2,70 @@
 
     python benchmarks/scale.py [--output scale.jsonl] [--plot docs/] [--only models] [--rounds 40] [--quick]
 
-Ensembles of 10 to 100,000 models of 20 to 400 pseudo-inputs in 1 to 50 dimensions, at the settings of the paper: batches
-of 100, five candidates, a threshold of 30. Time is that of the processor, on one thread, and everything is measured in
-rounds, all sizes in turn. Results are lines of JSON; a run that was interrupted goes on where it stopped. 100,000 models
-take 8 GB and a minute to make; all of it takes half an hour, `--quick` less than a minute.
+Ensembles of 10 to 100,000 models of 20 to 400 pseudo-inputs in 1 to 50 dimensions, at the settings of the paper:
+batches of 100, five candidates, a threshold of 30. Time is that of the processor, on one thread, and is measured in
+rounds, all sizes in turn. Results are lines of JSON; a run that was interrupted goes on where it stopped. 100,000
+models take 8 GB and a minute to make; all of it takes half an hour, `--quick` less than a minute.
 """
 
 import argparse
-import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from time import process_time
 from typing import Any
 from unittest.mock import patch
 
+import matplotlib.pyplot as plt
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from wgpr import SquaredExponential, WGPRegressor
+from wgpr import WGPRegressor
 from wgpr.ensemble import Ensemble
-from wgpr.linalg import frozen, one_blas_thread
-from wgpr.neighbourhood import Neighbourhoods
+from wgpr.linalg import one_blas_thread
+from wgpr.plots import COLOURS
 from wgpr.prediction import Joined, Nearest, PredictionRule, predict
-from wgpr.sparse import SparseLearner, SparseModel
 from wgpr.splitting import Wasserstein
 from wgpr.stepping import step
+from worlds import BATCH, Size, Track, World, array_bytes, described, forgetful, made_for_answers, moved, rows_of_world
 
-BATCH, N_CANDIDATES, RULE = 100, 5, Wasserstein(30.0)
-
-# Models that are learned; all others are these, moved elsewhere.
-N_ORIGINALS = 10
-
-# Edge of the cube that a model has for itself, in standard deviations of its rows: they touch, and hardly overlap.
-ROOM = 8.4
+N_CANDIDATES, RULE = 5, Wasserstein(30.0)
 
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Size:
-    """J models of M pseudo-inputs in d dimensions."""
-
-    n_models: int = 100
-    n_inducing: int = 50
-    n_inputs: int = 8
+Measurement = Callable[[World, int], Record]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Sizes that differ in one thing, measured so many times."""
+    """Sizes that differ in one thing, measured in so many rounds; in the first of them, what takes long too."""
 
     varied: str
-    sizes: tuple[Size, ...]
+    values: tuple[int, ...]
     n_rounds: int
+    n_long_rounds: int = 0
 
-    @classmethod
-    def of(cls, varied: str, values: Iterable[int], n_rounds: int) -> "Study":
-        return cls(varied, tuple(Size(**{varied: value}) for value in values), n_rounds)
+    @property
+    def sizes(self) -> list[Size]:
+        return [Size(self.varied, **{self.varied: value}) for value in self.values]
 
 
 STUDIES = {
-    "models": Study.of("n_models", (10, 100, 1_000, 10_000, 100_000), 40),
-    "pseudo-inputs": Study.of("n_inducing", (20, 50, 100, 200, 400), 12),
-    "inputs": Study.of("n_inputs", (1, 2, 4, 8, 16, 32, 50), 20),
+    "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40, n_long_rounds=2),
+    "pseudo-inputs": Study("n_inducing", (20, 50, 100, 200, 400), 12),
+    "inputs": Study("n_inputs", (1, 2, 4, 8, 16, 32, 50), 20),
 }
 QUICK_STUDIES = {
-    "models": Study.of("n_models", (10, 100, 1_000), 4),
-    "pseudo-inputs": Study.of("n_inducing", (20, 50, 100), 3),
-    "inputs": Study.of("n_inputs", (1, 8, 32), 3),
+    "models": Study("n_models", (10, 100, 1_000), 4),
+    "pseudo-inputs": Study("n_inducing", (20, 50, 100), 2),
+    "inputs": Study("n_inputs", (1, 8, 32), 2),
 }
-
-
-# The ensembles
-
-
-def rows_of_world(number: int, n: int, d: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows `X` (n, d) around zero, and targets: waves that are longer the more inputs there are, as distances are."""
-    X, phase = rng.normal(size=(n, d)), np.random.default_rng(number).uniform(0.0, 2.0 * np.pi, d)
-    field = np.sqrt(2.0 / d) * np.sin(np.sqrt(8.0 / d) * X + phase).sum(axis=1)
-    return X, field + 0.1 * rng.normal(size=n)
-
-
-def moved(model: SparseModel, place: np.ndarray) -> SparseModel:
-    """The same model at another place (d,): a stationary kernel knows only differences. It shares no memory."""
-
-    def own(array: np.ndarray) -> np.ndarray:
-        return frozen(array.copy(order="K"))
-
-    summary = replace(model.summary, Z=frozen(model.inputs + place), R=own(model.summary.R), r=own(model.summary.r))
-    scales = replace(model.scales, inputs=own(model.scales.inputs))
-    arrays = {name: own(getattr(model, name)) for name in ("L", "L_B", "alpha")}
-    return replace(
-        model, theta=replace(model.theta), summary=summary, scales=scales, centre=frozen(model.centre + place), **arrays
-    )
-
-
-class World:
-    """Models around random places, as a travelling robot leaves them behind, equally dense however many there are.
-
-    ensembles : what became of it, for each kind of batch.
-    """
-
-    def __init__(self, size: Size, track: Callable[[Sequence[int], str], Iterable[int]]) -> None:
-        self.size, rng = size, np.random.default_rng(0)
-        self.learner = SparseLearner(SquaredExponential(), size.n_inducing)
-        J, d = size.n_models, size.n_inputs
-        originals = [
-            self.learner.start(*rows_of_world(number, 2 * size.n_inducing, d, rng), rng)
-            for number in track(range(N_ORIGINALS), f"learning models, {described(size)}")
-        ]
-        self.places = rng.uniform(0.0, ROOM * J ** (1.0 / d), size=(J, d))
-        before = resident_bytes()
-        models = [moved(originals[i % N_ORIGINALS], self.places[i]) for i in track(range(J), f"copying {J:,} models")]
-        between = resident_bytes()
-        self.ensemble = Ensemble.of(models, d)
-        self.memory = {
-            "arrays": array_bytes(models[0]),
-            "resident": (between - before) / J,
-            "index": (resident_bytes() - between) / J,
-        }
-        self.ensembles: dict[str, Ensemble] = {}
-
-    def batch(self, number: int, amplitude: float) -> tuple[np.ndarray, np.ndarray]:
-        """Rows around a model, of its own world, or of one that no model knows if the amplitude is not one."""
-        rng = np.random.default_rng((number, int(amplitude)))
-        X, y = rows_of_world(number % N_ORIGINALS, BATCH, self.size.n_inputs, rng)
-        model = number % N_ORIGINALS + N_ORIGINALS * rng.integers(self.size.n_models // N_ORIGINALS)
-        return self.places[model] + X, amplitude * y
-
-    def scattered(self, n: int, number: int) -> np.ndarray:
-        """Queries (n, d) all over the world."""
-        rng = np.random.default_rng((number, n))
-        return self.places[rng.integers(self.size.n_models, size=n)] + rng.normal(size=(n, self.size.n_inputs))
-
-
-def resident_bytes() -> int:
-    """Memory of this process now."""
-    gc.collect()
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return 1024 * int(status["VmRSS"].split()[0])
-
-
-def array_bytes(value: object) -> int:
-    """Of all arrays in nested dataclasses."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return sum(array_bytes(getattr(value, each.name)) for each in fields(value)) if is_dataclass(value) else 0
-
-
-def described(size: Size) -> str:
-    return f"J = {size.n_models:,}, M = {size.n_inducing}, d = {size.n_inputs}"
 
 
 # What is measured. Every measurement takes a world and the number of the round.
@@ -190,68 +97,66 @@ def parts_timed() -> Iterator[Counter[str]]:
         yield spent
 
 
-def learned(world: World, number: int, *, amplitude: float, is_thorough: bool) -> Record:
-    """A batch, in what became of the ensemble by the batches of this kind before it."""
-    kind = f"{amplitude}, {is_thorough}"
-    before = world.ensembles.get(kind, world.ensemble)
-    X, y = world.batch(number, amplitude)
+def learned(world: World, number: int, *, kind: str, amplitude: float = 1.0, is_thorough: bool = False) -> Record:
+    """A batch, after all batches of this kind before it."""
+    ensemble, (X, y) = world.after(kind), world.batch(number, amplitude)
     settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number, "is_thorough": is_thorough}
     with parts_timed() as parts:
         started = process_time()
-        world.ensembles[kind], record = step(before, X, y, learner=world.learner, **settings)
+        world.ensembles[kind], record = step(ensemble, X, y, learner=world.learner, **settings)
         spent = 1000.0 * (process_time() - started)
-    is_new = record.changes[0].is_new
-    return {"milliseconds": spent, **parts, "evaluations": record.n_evaluations, "is_new": is_new}
+    about = {"evaluations": record.n_evaluations, "is_new": record.changes[0].is_new}
+    return {"milliseconds": spent, **parts, **about}
 
 
 def asked(world: World, number: int, *, rule: PredictionRule, n: int, is_around: bool) -> Record:
-    """Queries with variance, `n` at once, all over the world or around one model; for the first time, and again."""
-    ensemble = forgetful(world.ensembles.get("1.0, False", world.ensemble))
-    X = world.batch(number, 1.0)[0][:n] if is_around else world.scattered(n, number)
-    first, again = (milliseconds(lambda: predict(ensemble, rule, X)) for _ in range(2))
-    return {"milliseconds": again, "first": first, "queries": n}
+    """Queries with variance, all at once, around one model or anywhere; for the first time and again."""
+    ensemble = forgetful(world.after("learned"))
+    X = world.batch(number)[0][:n] if is_around else world.anywhere(n, number)
+    first, again = (milliseconds(lambda: predict(ensemble, rule, X)) / n for _ in range(2))
+    return {"milliseconds": again, "first": first}
+
+
+def asked_once(world: World, number: int, *, rule: PredictionRule, n: int, most_models: int) -> Record:
+    """Queries with variance, all at once, anywhere, for the first time; nothing if there are too many models."""
+    if world.size.n_models > most_models:
+        return {}
+    ensemble, X = forgetful(world.after("learned")), world.anywhere(n, number)
+    return {"first": milliseconds(lambda: predict(ensemble, rule, X)) / n}
 
 
 def asked_one_by_one(world: World, number: int, *, rule: PredictionRule, n: int) -> Record:
     """Queries with variance around one model that was asked before."""
-    ensemble = world.ensembles.get("1.0, False", world.ensemble)
-    X = world.batch(number, 1.0)[0]
+    ensemble, (X, _) = world.after("learned"), world.batch(number)
     predict(ensemble, rule, X)
-    spent = milliseconds(lambda: [predict(ensemble, rule, x[None]) for x in X[:n]])
-    return {"milliseconds": spent / n, "queries": 1}
+    return {"milliseconds": milliseconds(lambda: [predict(ensemble, rule, x[None]) for x in X[:n]]) / n}
 
 
-def forgetful(ensemble: Ensemble) -> Ensemble:
-    """The ensemble before it was asked anything: nothing that was made for answers is left."""
-    for model in ensemble.models:
-        for made in vars(model).keys() - {each.name for each in fields(model)}:
-            del vars(model)[made]
-    return replace(ensemble, neighbourhoods=Neighbourhoods())
-
-
-MEASUREMENTS: dict[str, Callable[[World, int], Record]] = {
-    "learned": partial(learned, amplitude=1.0, is_thorough=False),
-    "learned, thorough": partial(learned, amplitude=1.0, is_thorough=True),
-    "new": partial(learned, amplitude=5.0, is_thorough=False),
-    "new, thorough": partial(learned, amplitude=5.0, is_thorough=True),
+BATCHES: dict[str, Measurement] = {
+    "learned": partial(learned, kind="learned"),
+    "new": partial(learned, kind="new", amplitude=5.0),
+    "learned, thorough": partial(learned, kind="learned, thorough", is_thorough=True),
+    "new, thorough": partial(learned, kind="new, thorough", amplitude=5.0, is_thorough=True),
+}
+QUERIES: dict[str, Measurement] = {
     "nearest, 10,000 anywhere": partial(asked, rule=Nearest(), n=10_000, is_around=False),
     "nearest, 100 together": partial(asked, rule=Nearest(), n=100, is_around=True),
     "nearest, one by one": partial(asked_one_by_one, rule=Nearest(), n=50),
     "joined, 100 together": partial(asked, rule=Joined(), n=100, is_around=True),
     "joined, one by one": partial(asked_one_by_one, rule=Joined(), n=10),
-    "joined, 100 anywhere": partial(asked, rule=Joined(), n=100, is_around=False),
-    "joined, 10,000 anywhere": partial(asked, rule=Joined(), n=10_000, is_around=False),
+}
+LONG: dict[str, Measurement] = {
+    "joined, 100 anywhere": partial(asked_once, rule=Joined(), n=100, most_models=100_000),
+    "joined, 10,000 anywhere": partial(asked_once, rule=Joined(), n=10_000, most_models=100),
 }
 
-# These take seconds: in the first rounds only, and 10,000 queries of few models only.
-N_ROUNDS_OF_MANY_JOINED, MOST_MODELS_OF_MANY_JOINED = 3, 100
 
-
-def is_due(name: str, size: Size, number: int) -> bool:
-    if not name.startswith("joined") or not name.endswith("anywhere"):
-        return True
-    is_small = size.n_models <= MOST_MODELS_OF_MANY_JOINED and size.n_inducing <= 50
-    return number < N_ROUNDS_OF_MANY_JOINED and (is_small or "10,000" not in name)
+def memory(world: World, number: int) -> Record:
+    """Bytes of a model: its arrays, what it makes to answer, in memory, and in a map."""
+    model = moved(world.ensemble.models[0], np.zeros(world.size.n_inputs))
+    model.predict(model.inputs)
+    made = array_bytes(tuple(vars(model)[name] for name in made_for_answers(model)))
+    return {**world.memory, "asked": world.memory["arrays"] + made, **saved_bytes(world.size)}
 
 
 def saved_bytes(size: Size) -> Record:
@@ -262,11 +167,11 @@ def saved_bytes(size: Size) -> Record:
     few, many = (WGPRegressor.published(**settings, random_state=0).fit(X[:n], y[:n]) for n in (n_rows, 11 * n_rows))
     return {
         name: (len(many.to_bytes(compact=is_compact)) - len(few.to_bytes(compact=is_compact))) / 10
-        for name, is_compact in {"saved": False, "saved compact": True}.items()
+        for name, is_compact in {"saved": False, "compact": True}.items()
     }
 
 
-def growing(world: World, sizes: Iterable[Size], track: Callable[[Sequence[int], str], Iterable[int]]) -> Iterator[Record]:
+def growing(world: World, sizes: Iterable[Size], track: Track) -> Iterator[Record]:
     """What it takes to join a model to the ensemble, mergers of trees and all, from none to as many as there are."""
     ensemble, spent = Ensemble.empty(world.size.n_inputs), np.empty(world.size.n_models)
     for number in track(range(world.size.n_models), "growing model by model"):
@@ -290,8 +195,9 @@ class Store:
         lines = path.read_text().splitlines() if path.exists() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
 
-    def add(self, records: Sequence[Record]) -> None:
-        self.records.extend(records)
+    def add(self, records: Iterable[Record]) -> None:
+        records = list(records)
+        self.records += records
         with self.path.open("a") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
 
@@ -299,34 +205,32 @@ class Store:
         facts = {**asdict(size), "work": work}
         return [record for record in self.records if facts.items() <= record.items()]
 
+    def values(self, size: Size, work: str, quantity: str = "milliseconds") -> np.ndarray:
+        return np.array([record[quantity] for record in self.of(size, work) if quantity in record])
+
     def median(self, size: Size, work: str, quantity: str = "milliseconds") -> float:
-        values = [record[quantity] for record in self.of(size, work) if quantity in record]
-        return float(np.median(values)) if values else np.nan
+        values = self.values(size, work, quantity)
+        return float(np.median(values)) if len(values) else np.nan
 
 
 def measure(study: Study, store: Store, progress: Progress) -> None:
-    """All sizes in turn, so that what disturbs the machine for a while disturbs all of them."""
-    n_done = min(len(store.of(size, "learned")) for size in study.sizes)
+    """In rounds, all sizes in turn: what disturbs the machine for a while disturbs all of them."""
+    n_done, track = min(len(store.of(size, "learned")) for size in study.sizes), partial(tracked, progress)
     if n_done >= study.n_rounds:
         return
-    worlds = [World(size, partial(tracked, progress)) for size in study.sizes]
+    worlds = [World(size, track) for size in study.sizes]
     if not n_done:
-        store.add([about_memory(world) for world in worlds])
+        store.add(measured({"memory": memory}, worlds, 0))
         if study.varied == "n_models":
-            store.add(list(growing(worlds[-1], study.sizes, partial(tracked, progress))))
-    for number in tracked(progress, range(n_done, study.n_rounds), "measuring"):
-        store.add(list(measured(worlds, number)))
+            store.add(growing(worlds[-1], study.sizes, track))
+    for number in track(range(n_done, study.n_rounds), "measuring"):
+        long = LONG if number < study.n_long_rounds else {}
+        store.add(measured({**BATCHES, **QUERIES, **long}, worlds, number))
 
 
-def measured(worlds: Sequence[World], number: int) -> Iterator[Record]:
-    for name, measurement in MEASUREMENTS.items():
-        for world in worlds:
-            if is_due(name, world.size, number):
-                yield {**asdict(world.size), "round": number, "work": name, **measurement(world, number)}
-
-
-def about_memory(world: World) -> Record:
-    return {**asdict(world.size), "round": 0, "work": "memory", **world.memory, **saved_bytes(world.size)}
+def measured(measurements: dict[str, Measurement], worlds: Sequence[World], number: int) -> Iterator[Record]:
+    for (name, measurement), world in product(measurements.items(), worlds):
+        yield {**asdict(world.size), "round": number, "work": name, **measurement(world, number)}
 
 
 def tracked(progress: Progress, numbers: Sequence[int], description: str) -> Iterator[int]:
@@ -341,81 +245,179 @@ def tracked(progress: Progress, numbers: Sequence[int], description: str) -> Ite
 # Tables
 
 
-def batch_table(study: Study, store: Store) -> Table:
-    table = Table(title="A batch of 100, milliseconds: median; mean; largest")
-    kinds = [name for name in MEASUREMENTS if name.startswith(("learned", "new"))]
-    for heading in ("", *kinds, "search", "change"):
+def table_of(title: str, rows: dict[str, dict[str, str]]) -> Table:
+    """Cells by the heading of the row and that of the column."""
+    table = Table(title=title)
+    for heading in ("", *next(iter(rows.values()))):
         table.add_column(heading, justify="right")
-    for size in study.sizes:
-        cells = [spread([each["milliseconds"] for each in store.of(size, kind)]) for kind in kinds]
-        parts = [f"{store.median(size, 'learned', part):.2f}" for part in ("search", "change")]
-        table.add_row(described(size), *cells, *parts)
+    for heading, cells in rows.items():
+        table.add_row(heading, *cells.values())
     return table
 
 
-def spread(values: Sequence[float]) -> str:
-    return f"{np.median(values):.1f}; {np.mean(values):.1f}; {max(values):.0f}" if values else "-"
+def batch_table(study: Study, store: Store) -> Table:
+    def cells(size: Size) -> dict[str, str]:
+        times = {kind: spread(store.values(size, kind)) for kind in BATCHES}
+        return times | {part: f"{store.median(size, 'learned', part):.2f}" for part in ("search", "change")}
+
+    rows = {described(size): cells(size) for size in study.sizes}
+    return table_of("A batch of 100, milliseconds: median; mean; largest", rows)
+
+
+def spread(values: np.ndarray) -> str:
+    return f"{np.median(values):.0f}; {values.mean():.0f}; {values.max():.0f}" if len(values) else "-"
 
 
 def query_table(study: Study, store: Store) -> Table:
-    table = Table(title="Queries with variance, milliseconds a query: again (for the first time)")
-    names = [name for name in MEASUREMENTS if name.startswith(("nearest", "joined"))]
-    for heading in ("", *names):
-        table.add_column(heading, justify="right")
-    for size in study.sizes:
-        table.add_row(described(size), *(query_cell(size, name, store) for name in names))
-    return table
+    def cell(size: Size, name: str) -> str:
+        again, first = (store.median(size, name, quantity) for quantity in ("milliseconds", "first"))
+        return " ".join(text for text in (number(again), f"({number(first)})") if text not in {"", "()"})
+
+    rows = {described(size): {name: cell(size, name) for name in {**QUERIES, **LONG}} for size in study.sizes}
+    return table_of("Queries with variance, milliseconds a query: again (for the first time)", rows)
 
 
-def query_cell(size: Size, name: str, store: Store) -> str:
-    n = store.median(size, name, "queries")
-    again, first = (store.median(size, name, quantity) / n for quantity in ("milliseconds", "first"))
-    if np.isnan(again):
-        return "-"
-    return f"{again:.3g}" if np.isnan(first) else f"{again:.3g} ({first:.3g})"
+def number(value: float, digits: int = 2) -> str:
+    """With so many digits that say something; nothing if there is none."""
+    if np.isnan(value):
+        return ""
+    return f"{value:,.{max(0, digits - 1 - int(np.floor(np.log10(abs(value) or 1.0))))}f}"
 
 
 def memory_table(study: Study, store: Store) -> Table:
-    table = Table(title="A model, kB")
-    quantities = ("arrays", "resident", "index", "saved", "saved compact")
-    for heading in ("", *quantities):
-        table.add_column(heading, justify="right")
-    for size in study.sizes:
-        table.add_row(described(size), *(f"{store.median(size, 'memory', each) / 1000:.1f}" for each in quantities))
-    return table
-
-
-def ratio_table(study: Study, store: Store) -> Table:
-    """The largest ensemble over that of 100 models; limit 1.5."""
-    few, many = Size(), study.sizes[-1]
-    table = Table(title=f"A batch at {many.n_models:,} models over that at 100")
-    for heading in ("", "mean", "median", "largest", "mean for each evaluation of the bound"):
-        table.add_column(heading, justify="right")
-    for kind in (name for name in MEASUREMENTS if name.startswith(("learned", "new"))):
-        ours, theirs = ([each["milliseconds"] for each in store.of(size, kind)] for size in (many, few))
-        evaluations = [sum(each["evaluations"] for each in store.of(size, kind)) for size in (many, few)]
-        ratios = [statistic(ours) / statistic(theirs) for statistic in (np.mean, np.median, np.max)]
-        each = sum(ours) / evaluations[0] / (sum(theirs) / evaluations[1])
-        table.add_row(kind, *(f"{value:.2f}" for value in (*ratios, each)))
-    return table
+    quantities = ("arrays", "asked", "models", "index", "saved", "compact")
+    rows = {
+        described(size): {each: number(store.median(size, "memory", each) / 1000, 3) for each in quantities}
+        for size in study.sizes
+    }
+    return table_of("A model, kB", rows)
 
 
 def growth_table(study: Study, store: Store) -> Table:
-    table = Table("models, the latest nine tenths", title="Joining a model to the ensemble, milliseconds")
-    for heading in ("mean", "median", "largest"):
-        table.add_column(heading, justify="right")
-    for size in study.sizes:
-        values = [store.median(size, "growing", each) for each in ("milliseconds", "median", "largest")]
-        table.add_row(f"{size.n_models:,}", *(f"{value:.2f}" for value in values))
-    return table
+    quantities = {"mean": "milliseconds", "median": "median", "largest": "largest"}
+    rows = {
+        f"up to {size.n_models:,}": {
+            name: number(store.median(size, "growing", quantities[name])) for name in quantities
+        }
+        for size in study.sizes
+    }
+    return table_of("A model joins the ensemble, milliseconds", rows)
 
 
-def tables(studies: dict[str, Study], store: Store) -> Iterator[Table]:
-    for study in studies.values():
+def ratio_table(study: Study, store: Store) -> Table:
+    """Limit 1.5."""
+    few, many = next(size for size in study.sizes if size.n_models == 100), study.sizes[-1]
+    rows = {kind: ratios(*(store.of(size, kind) for size in (many, few))) for kind in BATCHES}
+    return table_of(f"A batch at {many.n_models:,} models over that at 100", rows)
+
+
+def ratios(many: Sequence[Record], few: Sequence[Record]) -> dict[str, str]:
+    ours, theirs = (np.array([record["milliseconds"] for record in records]) for records in (many, few))
+    bounds = [sum(record["evaluations"] for record in records) for records in (many, few)]
+    values = {
+        name: f(ours) / f(theirs) for name, f in {"mean": np.mean, "median": np.median, "largest": np.max}.items()
+    }
+    values["mean for each bound"] = ours.sum() / bounds[0] / (theirs.sum() / bounds[1])
+    return {name: f"{value:.2f}" for name, value in values.items()}
+
+
+def tables(studies: Iterable[Study], store: Store) -> Iterator[Table]:
+    for study in studies:
         if all(store.of(size, "learned") for size in study.sizes):
-            yield from (make(study, store) for make in (batch_table, query_table, memory_table))
-            if study.varied == "n_models":
-                yield from (make(study, store) for make in (ratio_table, growth_table))
+            makers = [batch_table, query_table, memory_table]
+            makers += [ratio_table, growth_table] if study.varied == "n_models" else []
+            yield from (make(study, store) for make in makers)
+
+
+# Pictures
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity of a measurement, and how it is drawn."""
+
+    label: str
+    work: str
+    quantity: str = "milliseconds"
+    colour: int = 0
+    style: str = "o-"
+    unit: float = 1.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """slopes : by what varies, the power and the height of a line to compare with, and what it says."""
+
+    name: str
+    label: str
+    curves: tuple[Curve, ...]
+    slopes: dict[str, tuple[float, float, str]]
+
+
+PICTURES = (
+    Picture(
+        "scale_batch",
+        "a batch of 100 [ms]",
+        (
+            Curve("new model, all five candidates in full", "new, thorough", colour=5, style="s--"),
+            Curve("learned, all five candidates in full", "learned, thorough", colour=0, style="s--"),
+            Curve("new model", "new", colour=5),
+            Curve("learned by an old model", "learned", colour=0),
+            Curve("of that: finding models", "learned", "search", colour=2, style="^:"),
+            Curve("of that: changing the ensemble", "learned", "change", colour=3, style="v:"),
+        ),
+        {"n_inducing": (2.0, 0.02, "$M^2$"), "n_inputs": (1.0, 8.0, "$d$")},
+    ),
+    Picture(
+        "scale_query",
+        "a query with variance [ms]",
+        (
+            Curve("joined, 100 in one place, first time", "joined, 100 together", "first", colour=5, style="s--"),
+            Curve("joined, one by one, again", "joined, one by one", colour=1, style="^-"),
+            Curve("joined, 100 in one place, again", "joined, 100 together", colour=5),
+            Curve("nearest, one by one, again", "nearest, one by one", colour=4, style="^-"),
+            Curve("nearest, 10,000 anywhere, first time", "nearest, 10,000 anywhere", "first", style="s--"),
+            Curve("nearest, 10,000 anywhere, again", "nearest, 10,000 anywhere"),
+        ),
+        {"n_inducing": (2.0, 3e-6, "$M^2$"), "n_inputs": (1.0, 5e-3, "$d$")},
+    ),
+    Picture(
+        "scale_memory",
+        "a model [kB]",
+        (
+            Curve("in memory, after it was asked", "memory", "asked", colour=1, unit=1e-3),
+            Curve("in memory", "memory", "arrays", colour=0, unit=1e-3),
+            Curve("in a map", "memory", "saved", colour=5, unit=1e-3),
+            Curve("in a compact map", "memory", "compact", colour=2, unit=1e-3),
+        ),
+        {"n_inducing": (2.0, 0.05, "$M^2$"), "n_inputs": (1.0, 1.0, "$d$")},
+    ),
+)
+AXES = {"n_models": "models, J", "n_inducing": "pseudo-inputs of a model, M", "n_inputs": "inputs, d"}
+
+
+def draw(picture: Picture, studies: Sequence[Study], store: Store, folder: Path) -> None:
+    figure, axes = plt.subplots(1, len(studies), figsize=(11.0, 4.4), sharey=True, squeeze=False, layout="constrained")
+    for ax, study in zip(axes[0], studies, strict=True):
+        for curve in picture.curves:
+            heights = [curve.unit * store.median(size, curve.work, curve.quantity) for size in study.sizes]
+            ax.plot(study.values, heights, curve.style, color=COLOURS[curve.colour], markersize=4, label=curve.label)
+        draw_slope(ax, study, *picture.slopes.get(study.varied, (0.0, np.nan, "")))
+        ax.set(xscale="log", yscale="log", xlabel=AXES[study.varied], xticks=study.values)
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        ax.minorticks_off()
+        ax.grid(color="0.9")
+    axes[0, 0].set_ylabel(picture.label)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(folder / f"{picture.name}.png", dpi=110)
+    plt.close(figure)
+
+
+def draw_slope(ax: plt.Axes, study: Study, power: float, height: float, words: str) -> None:
+    """A line to compare with."""
+    line = height * np.array(study.values, dtype=float) ** power
+    ax.plot(study.values, line, color="0.6", linewidth=1.0)
+    ax.annotate(words, (study.values[-1], line[-1]), (-4, 4), textcoords="offset points", color="0.4", ha="right")
 
 
 def parsed() -> argparse.Namespace:
@@ -428,21 +430,26 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def chosen(arguments: argparse.Namespace) -> list[Study]:
+    studies = QUICK_STUDIES if arguments.quick else STUDIES
+    names = [arguments.only] if arguments.only else list(studies)
+    return [replace(studies[name], n_rounds=arguments.rounds or studies[name].n_rounds) for name in names]
+
+
 def main() -> None:
     arguments, console = parsed(), Console(width=150)
-    studies, store = QUICK_STUDIES if arguments.quick else STUDIES, Store(arguments.output)
-    if arguments.only:
-        studies = {arguments.only: studies[arguments.only]}
-    if arguments.rounds:
-        studies = {name: replace(study, n_rounds=arguments.rounds) for name, study in studies.items()}
+    studies, store = chosen(arguments), Store(arguments.output)
     try:
         with one_blas_thread(), Progress(console=console, transient=True) as progress:
-            for study in studies.values():
+            for study in studies:
                 measure(study, store, progress)
     except KeyboardInterrupt:
         console.print("interrupted; these were done:")
     for table in tables(studies, store):
         console.print(table)
+    if arguments.plot:
+        for picture in PICTURES:
+            draw(picture, studies, store, arguments.plot)
 
 
 if __name__ == "__main__":

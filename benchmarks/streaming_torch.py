@@ -130,3 +130,21 @@ class StreamingGP:
         explained = solve_triangular(self.posterior.L_B, k, upper=False)
         field = torch.exp(2.0 * self.theta[0]) - (k * k).sum(0) + (explained * explained).sum(0)
         return (k.T @ self.alpha).numpy(), torch.sqrt(field + torch.exp(2.0 * self.theta[-1])).numpy()
+
+
+class ThoroughStreamingGP(StreamingGP):
+    """The same, climbed by L-BFGS to where it ends, or for so many iterations, with every batch."""
+
+    def __init__(self, n_inducing: int, n_iterations: int) -> None:
+        super().__init__(n_inducing, n_iterations, n_iterations, learning_rate=1.0, keeps_momentum=False)
+
+    def _climb(self, evidence: Evidence, n_steps: int) -> None:
+        climber = torch.optim.LBFGS([self.theta, self.Z], max_iter=n_steps, line_search_fn="strong_wolfe")
+
+        def loss() -> torch.Tensor:
+            climber.zero_grad()
+            value = -evidence.bound(self.theta, self.Z)
+            value.backward()
+            return value
+
+        climber.step(loss)

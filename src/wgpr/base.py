@@ -340,7 +340,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _calibrated(self, state: State, X: Array, y: Array) -> Calibration:
         """After the batch `X` (n, d), `y` (n,) or (n, k) was predicted, before it is learned."""
-        if not self._is_calibrated() or not len(state.ensemble):
+        if not self._is_calibrated() or not len(state.ensemble) or not state.calibration.needs(state.n_steps):
             return state.calibration
         mean, variance, noise = predict(state.ensemble, self._make_calibration_rule(), X)
         return state.calibration.seen(y - mean, variance, noise)

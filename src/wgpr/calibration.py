@@ -1,6 +1,6 @@
 """Does the 95 % interval hold what it promises? The stream itself tells (docs/joining.md).
 
-Every batch is predicted before it is learned. If more than 5 % of its rows fall outside the interval, the field is
+Batches are predicted before they are learned. If more than 5 % of their rows fall outside the interval, the field is
 less certain than the models believe, and the standard deviation of the field is stretched until 5 % do.
 """
 
@@ -13,6 +13,9 @@ from wgpr.linalg import Array
 # The latest rows count, so that a field that changes is followed; fewer than this many say nothing yet.
 _WINDOW = 2000
 _ENOUGH = 200
+
+# Once the window is full, every so many-th batch is enough: to predict a batch well takes as long as to learn it.
+_EVERY = 3
 
 _WIDTH, _MISSED = 1.959964, 0.05
 _LEAST, _MOST = 0.3, 5.0
@@ -33,6 +36,10 @@ class Calibration:
 
     residuals: Array = field(default_factory=_nothing)
     before: float = 1.0
+
+    def needs(self, n_steps: int) -> bool:
+        """Whether the batch after so many steps should be predicted."""
+        return len(self.residuals) < _WINDOW or n_steps % _EVERY == 0
 
     def seen(self, error: Array, variance: Array, noise: Array) -> "Calibration":
         """After these rows too, (n,) or (n, k) each."""

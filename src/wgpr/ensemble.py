@@ -18,7 +18,7 @@ from wgpr.shelf import Shelf
 _MOST_NEIGHBOURS = 15
 
 # Rows that say which models are close to all of them.
-_MOST_VOTERS = 25
+_MOST_VOTERS = 100
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ the hyperparameters are climbed: where nothing is left unexplained, moving pseud
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from wgpr.sparse import SparseModel, explained, knowledge_of_both, of_both, sket
 # Nats for each row, and each of its outputs, that pseudo-inputs may leave unexplained.
 _TOLERANCE = 0.003
 
+# Hyperparameters alone, and the neighbours lean on them: they are looked for a little longer.
+_WORTHWHILE = 0.02
+
 # What the neighbourhood knows of hyperparameters is looked for around those of the model, with this freedom.
 _STD_OF_NEIGHBOURHOOD = 0.7
 _MAX_ITER_OF_NEIGHBOURHOOD = 10
-_WORTHWHILE_OF_NEIGHBOURHOOD = 0.5
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class GrowingLearner:
         parts = [part for other in neighbours for part in as_seen_by(model, other)]
         prior = Prior(self.kernel, model.scales, model.theta.to_log(), _STD_OF_NEIGHBOURHOOD)
         together = evidence(self.kernel, (model.summary, *parts))
-        theta = likeliest(together, model.theta, prior, _MAX_ITER_OF_NEIGHBOURHOOD, _WORTHWHILE_OF_NEIGHBOURHOOD)
+        theta = likeliest(together, model.theta, prior, _MAX_ITER_OF_NEIGHBOURHOOD)
         is_the_same = np.array_equal(theta.to_vector(), model.theta.to_vector())
         return replace(model, neighbourhood=None if is_the_same else theta)
 
@@ -142,9 +145,9 @@ class GrowingLearner:
         self, observations: Observations, theta: Hyperparameters, Z: Array, scales: Scales, prior: Prior
     ) -> Fit:
         """Twice, because what is enough depends on the hyperparameters."""
-        fit = maximise_bound(observations, theta, Z, scales, prior, max_iter=self.max_iter, learn_inputs=False)
-        Z = self._enough(observations, fit.theta)
-        return maximise_bound(observations, fit.theta, Z, scales, prior, max_iter=self.max_iter, learn_inputs=False)
+        climb = partial(maximise_bound, max_iter=self.max_iter, learn_inputs=False, worthwhile=_WORTHWHILE)
+        fit = climb(observations, theta, Z, scales, prior)
+        return climb(observations, fit.theta, self._enough(observations, fit.theta), scales, prior)
 
     def _explained(self, observations: Observations, theta: Hyperparameters) -> Fit:
         """With as many pseudo-inputs as these hyperparameters need."""

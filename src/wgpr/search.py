@@ -23,7 +23,6 @@ def likeliest(
     start: Hyperparameters,
     prior: Prior,
     max_iter: int,
-    worthwhile: float = WORTHWHILE,
 ) -> Hyperparameters:
     """Where climbing `log_evidence` (its value and its gradient by log hyperparameters) and the prior ends."""
     n_features = len(start.lengthscales)
@@ -35,7 +34,7 @@ def likeliest(
 
     log_theta = start.to_log()
     far = np.full(len(log_theta), _FAR_IN_LOG_THETA)
-    return Hyperparameters.from_log(climb(objective, log_theta, prior.box, far, max_iter, worthwhile), n_features)
+    return Hyperparameters.from_log(climb(objective, log_theta, prior.box, far, max_iter), n_features)
 
 
 def maximise_bound(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import Event, Thread
 from typing import IO, Any
 from warnings import warn
 
@@ -22,6 +23,7 @@ from wgpr.linalg import one_blas_thread
 
 Task = Callable[[], Any]
 
+_READY = b"ready"
 _SERVE = "import sys; sys.path[:] = {path!r}; from wgpr.workers import serve; serve()"
 
 
@@ -66,12 +68,22 @@ class _LostError(RuntimeError):
 
 
 class _Other:
-    """Another process, which does one list of tasks at a time."""
+    """Another process, which does one list of tasks at a time.
+
+    is_ready : set once it has imported what it needs, which takes a second or two; until then nobody waits for it.
+    """
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.owner = os.getpid()
+        self.is_ready = Event()
+        Thread(target=self._await, daemon=True).start()
+
+    def _await(self) -> None:
+        with suppress(OSError, ValueError):  # it was dismissed
+            self._stdout.read(len(_READY))
+        self.is_ready.set()
 
     def send(self, tasks: Sequence[Task]) -> None:
         try:
@@ -113,12 +125,12 @@ _standing_ready: list[_Other] = []
 
 
 def _others(n: int) -> list[_Other]:
-    """So many others; they are started when they are first asked for, and stay."""
+    """So many others, as far as they are ready; they are started when they are first asked for, and stay."""
     if any(other.owner != os.getpid() for other in _standing_ready):
         _standing_ready.clear()  # they belong to the process that this one was forked from
     while len(_standing_ready) < n:
         _standing_ready.append(_Other())
-    return _standing_ready[: max(n, 0)]
+    return [other for other in _standing_ready[: max(n, 0)] if other.is_ready.is_set()]
 
 
 def _dismiss(others: Sequence[_Other]) -> None:
@@ -137,6 +149,8 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a task prints is no answer
+    answers.write(_READY)
+    answers.flush()
     while True:
         try:
             tasks = pickle.load(sys.stdin.buffer)

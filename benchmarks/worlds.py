@@ -1,0 +1,128 @@
+"""Ensembles of any size, made at once: what `scale.py` measures."""
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from wgpr import SquaredExponential
+from wgpr.ensemble import Ensemble
+from wgpr.linalg import frozen
+from wgpr.neighbourhood import Neighbourhoods
+from wgpr.sparse import SparseLearner, SparseModel
+
+BATCH = 100  # rows
+
+# Models that are learned; all others are these, moved elsewhere.
+N_ORIGINALS = 10
+
+# Edge of the cube that a model has for itself, in standard deviations of its rows: they touch, and hardly overlap.
+ROOM = 8.4
+
+FIELDS = {each.name for each in fields(SparseModel)}
+
+Track = Callable[[Sequence[int], str], Iterable[int]]  # a progress bar: the numbers, and what they are for
+
+
+@dataclass(frozen=True)
+class Size:
+    """J models of M pseudo-inputs in d dimensions; study : what it is measured for."""
+
+    study: str
+    n_models: int = 100
+    n_inducing: int = 50
+    n_inputs: int = 8
+
+
+def rows_of_world(number: int, n: int, d: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows `X` (n, d) around zero, and targets: waves that are longer the more inputs there are, as distances are."""
+    X, phase = rng.normal(size=(n, d)), np.random.default_rng(number).uniform(0.0, 2.0 * np.pi, d)
+    field = np.sqrt(2.0 / d) * np.sin(np.sqrt(8.0 / d) * X + phase).sum(axis=1)
+    return X, field + 0.1 * rng.normal(size=n)
+
+
+def moved(model: SparseModel, place: np.ndarray) -> SparseModel:
+    """The same model at another place (d,): a stationary kernel knows only differences. It shares no memory."""
+
+    def own(array: np.ndarray) -> np.ndarray:
+        return frozen(array.copy(order="K"))
+
+    summary = replace(model.summary, Z=frozen(model.inputs + place), R=own(model.summary.R), r=own(model.summary.r))
+    scales = replace(model.scales, inputs=own(model.scales.inputs))
+    arrays = {name: own(getattr(model, name)) for name in ("L", "L_B", "alpha")}
+    return replace(
+        model, theta=replace(model.theta), summary=summary, scales=scales, centre=frozen(model.centre + place), **arrays
+    )
+
+
+class World:
+    """Models around random places, as a travelling robot leaves them behind, equally dense however many there are.
+
+    ensembles : what became of them, by each kind of batch; memory : that a model takes, in bytes.
+    """
+
+    def __init__(self, size: Size, track: Track) -> None:
+        self.size, self.learner = size, SparseLearner(SquaredExponential(), size.n_inducing)
+        J, d, rng = size.n_models, size.n_inputs, np.random.default_rng(0)
+        originals = [
+            self.learner.start(*rows_of_world(number, 2 * size.n_inducing, d, rng), rng)
+            for number in track(range(N_ORIGINALS), f"learning models, {described(size)}")
+        ]
+        self.places = rng.uniform(0.0, ROOM * J ** (1.0 / d), size=(J, d))
+        at_first = resident_bytes()
+        models = [moved(originals[i % N_ORIGINALS], self.places[i]) for i in track(range(J), f"copying {J:,} models")]
+        before_index = resident_bytes()
+        self.ensemble, self.ensembles = Ensemble.of(models, d), dict[str, Ensemble]()
+        resident = {"models": before_index - at_first, "index": resident_bytes() - before_index}
+        self.memory = {"arrays": array_bytes(models[0]), **{part: resident[part] / J for part in resident}}
+
+    def after(self, kind: str) -> Ensemble:
+        """The ensemble after all batches of this kind so far."""
+        return self.ensembles.get(kind, self.ensemble)
+
+    def batch(self, number: int, amplitude: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Rows around a model, of its own world, or of one that no model knows if the amplitude is not one."""
+        rng = np.random.default_rng((number, int(amplitude)))
+        X, y = rows_of_world(number % N_ORIGINALS, BATCH, self.size.n_inputs, rng)
+        model = number % N_ORIGINALS + N_ORIGINALS * rng.integers(self.size.n_models // N_ORIGINALS)
+        return self.places[model] + X, amplitude * y
+
+    def anywhere(self, n: int, number: int) -> np.ndarray:
+        """Queries (n, d) all over the world."""
+        rng = np.random.default_rng((number, n))
+        return self.places[rng.integers(self.size.n_models, size=n)] + rng.normal(size=(n, self.size.n_inputs))
+
+
+def resident_bytes() -> int:
+    """Memory of this process now."""
+    gc.collect()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(status["VmRSS"].split()[0])
+
+
+def array_bytes(value: object) -> int:
+    """Of all arrays in nested dataclasses and tuples."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if is_dataclass(value):
+        value = tuple(getattr(value, each.name) for each in fields(value))
+    return sum(map(array_bytes, value)) if isinstance(value, tuple) else 0
+
+
+def made_for_answers(model: SparseModel) -> list[str]:
+    """Names of what a model has made to answer queries, and could make again."""
+    return [name for name in vars(model) if name not in FIELDS]
+
+
+def forgetful(ensemble: Ensemble) -> Ensemble:
+    """The ensemble before it was asked anything."""
+    for model in ensemble.models:
+        for name in made_for_answers(model):
+            del vars(model)[name]
+    return replace(ensemble, neighbourhoods=Neighbourhoods())
+
+
+def described(size: Size) -> str:
+    return f"J = {size.n_models:,}, M = {size.n_inducing}, d = {size.n_inputs}"
