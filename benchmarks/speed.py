@@ -36,14 +36,17 @@ def bound_table() -> Table:
 
 
 def learning_table(X: np.ndarray, y: np.ndarray, name: str) -> Table:
+    models = learners()
     rates = {
-        method: (len(y) / seconds(lambda model=model: model.fit(X, y)), model.n_models_)
-        for method, model in track(learners().items(), "learning")
+        method: len(y) / seconds(lambda model=model: model.fit(X, y))
+        for method, model in track(models.items(), "learning")
     }
-    slowest = rates["WGPR"][0]
-    table = Table(f"learning {name}, {len(y)} samples", "samples per second", "over WGPR", "models")
-    for method, (rate, n_models) in rates.items():
-        table.add_row(method, f"{rate:,.0f}", f"{rate / slowest:.1f}", str(n_models))
+    headings = ("samples per second", "over WGPR", "models", "bounds a batch")
+    table = Table(f"learning {name}, {len(y)} samples", *headings)
+    for method, rate in rates.items():
+        n_bounds = np.mean([record.n_evaluations for record in models[method].history_])
+        over = f"{rate / rates['WGPR']:.1f}"
+        table.add_row(method, f"{rate:,.0f}", over, str(models[method].n_models_), f"{n_bounds:.0f}")
     return table
 
 

@@ -78,6 +78,7 @@ def learners() -> dict[str, OnlineRegressor]:
     """Every streaming method at the paper's settings."""
     return {
         "WGPR": WGPRegressor.published(random_state=0),
+        "WGPR, not thorough": WGPRegressor.published(thorough=False, random_state=0),
         "WGPR, one model per batch": WGPRegressor.published(splitting="always", random_state=0),
         "SOLAR GP": SolarGPRegressor(random_state=0),
         "LGPR": LocalGPRegressor(random_state=0),

@@ -1,6 +1,7 @@
 """Climbing: inside the box, never down, to the top that SciPy finds, and only as long as it pays."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ class Hill:
     def scale(self):
         return 1.0 / np.sqrt(self.H.diagonal())
 
-    @property
+    @cached_property
     def height(self):
         """Of the constrained top."""
         result = minimize(
@@ -123,9 +124,8 @@ def test_a_curved_ridge_is_climbed_to_its_end():
     np.testing.assert_allclose(end, [1.0, 1.0], atol=1e-3)
 
 
-@given(seeds)
-def test_a_start_outside_of_the_box_is_moved_to_its_wall(seed):
-    hill = random_hill(seed)
+def test_a_start_outside_of_the_box_is_moved_to_its_wall():
+    hill = random_hill(0, n=5)
     outside = hill.start + 10.0 * (hill.box[1] - hill.box[0])
     np.testing.assert_array_equal(climb(hill, outside, hill.box, hill.scale, max_iter=0), hill.box[1])
     np.testing.assert_array_equal(hill.visited[0], hill.box[1])
@@ -147,8 +147,8 @@ def test_a_climb_leaves_what_it_was_given_as_it_was():
 
 @pytest.mark.parametrize(("n", "condition"), [(1, 1.0), (2, 10.0), (5, 1.0), (5, 10.0), (5, 100.0), (20, 10.0)])
 def test_the_top_of_a_parabola_in_a_box_is_found_to_within_what_is_worthwhile(n, condition):
-    """The gains that are left are a series; the worst of 50 parabolas is some times one step."""
-    for seed in range(50):
+    """What is left after a step that gained so little is more than it, but not much: the worst of 30 parabolas."""
+    for seed in range(30):
         hill = random_hill(seed, n, condition)
         end = climb(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=1e-6)
         assert hill.height - hill(end)[0] < 3e-5
@@ -157,7 +157,7 @@ def test_the_top_of_a_parabola_in_a_box_is_found_to_within_what_is_worthwhile(n,
 @pytest.mark.parametrize(("n", "condition"), [(1, 1.0), (2, 10.0), (5, 10.0), (20, 10.0)])
 def test_by_default_that_is_a_twentieth_of_a_nat_on_average(n, condition):
     left = []
-    for seed in range(50):
+    for seed in range(30):
         hill = random_hill(seed, n, condition)
         left.append(hill.height - hill(climb(hill, hill.start, hill.box, hill.scale, max_iter=100))[0])
     assert np.mean(left) < WORTHWHILE

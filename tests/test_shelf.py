@@ -66,12 +66,11 @@ def test_an_item_can_be_put_in_place_of_any_other_or_behind_the_last(length):
     assert tuple(shelf) == tuple(items)
 
 
-@pytest.mark.parametrize("length", [0, 1, 255, 256, 257, 512])
-@pytest.mark.parametrize("beyond", [1, 2, 256, 1000])
-def test_an_item_cannot_be_put_where_there_is_no_place(length, beyond):
+@pytest.mark.parametrize("length", [0, 1, 255, 256])
+def test_an_item_cannot_be_put_where_there_is_no_place(length):
     """Rather than a shelf whose length is not the number of its items."""
     shelf = Shelf(range(length))
-    for place in (length + beyond, -beyond):
+    for place in (length + 1, length + 256, length + 1000, -1, -256, -1000):
         with pytest.raises(IndexError):
             shelf.with_item(place, "new")
 

@@ -61,12 +61,14 @@ class Sketch(NamedTuple):
     at_rows : mean (n,) or (n, k) and variance (n,) of the field at the rows, afterwards.
     surprise : minus the log evidence of the rows.
     start : where optimising would begin, for whom it concerns.
+    n_evaluations : how often the bound was computed.
     """
 
     moved: float
     at_rows: tuple[Array, Array]
     surprise: float
     start: Any = None
+    n_evaluations: int = 0
 
 
 Model = TypeVar("Model", bound=LocalModel)

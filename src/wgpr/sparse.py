@@ -144,7 +144,8 @@ def sketched(model: SparseModel, fit: Fit) -> Sketch:
     mean, variance = fit.at_observations()
     mean, n_rows = model.mean + mean, len(fit.observations.y)
     moved = movement(model.predict(model.inputs), (mean[n_rows:], variance[n_rows:]))
-    return Sketch(moved, (mean[:n_rows], variance[:n_rows]), model.log_normaliser - fit.value, fit.Z)
+    at_rows = mean[:n_rows], variance[:n_rows]
+    return Sketch(moved, at_rows, model.log_normaliser - fit.value, fit.Z, fit.observations.n_fits)
 
 
 def remembered(

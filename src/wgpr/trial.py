@@ -87,15 +87,12 @@ class _Lesson:
                 found[number] = self.learner.sketch(model, self.X, self.y, self._rng())
         return found
 
-    def updates_of_likeliest(self, candidates: _Candidates) -> dict[int, LocalModel | None]:
-        """The updates of the candidates that the rows surprise least."""
+    def updates_of_likeliest(self, candidates: _Candidates) -> tuple[dict[int, Sketch], dict[int, LocalModel | None]]:
+        """All sketches, and the updates of the candidates that the rows surprise least."""
         sketches = self.sketches(candidates)
         least = min((sketch.surprise for sketch in sketches.values()), default=0.0)
-        return {
-            number: self.update(*candidates[number], sketch)
-            for number, sketch in sketches.items()
-            if sketch.surprise <= least + _NATS_BEHIND
-        }
+        best = [number for number, sketch in sketches.items() if sketch.surprise <= least + _NATS_BEHIND]
+        return sketches, {number: self.update(*candidates[number], sketches[number]) for number in best}
 
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
@@ -172,19 +169,20 @@ class Trial:
         return [number for number in numbers if self._updated.get(number) is not None]
 
     def _learn_at_once(self, candidates: _Candidates, by: str) -> None:
-        lesson = self._lesson(ALL_ROWS)
+        lesson, sketches = self._lesson(ALL_ROWS), {}
         start = partial(lesson.start, self._neighbours())
         if self._is_thorough or len(candidates) == 1:
             fresh, *updates = self._run([start, *(partial(lesson.update, *each) for each in candidates.values())])
             updated = dict(zip(candidates, updates, strict=True))
         elif by == "surprise":
-            fresh, updated = self._run([start, partial(lesson.updates_of_likeliest, candidates)])
+            fresh, (sketches, updated) = self._run([start, partial(lesson.updates_of_likeliest, candidates)])
         else:
             fresh, sketches = self._run([start, partial(lesson.sketches, candidates)])
             best = self._least_moved(fresh, sketches)
             updates = self._run([partial(lesson.update, *candidates[number], sketches[number]) for number in best])
             updated = dict(zip(best, updates, strict=True))
         self._note_fresh(fresh)
+        self._n_evaluations += sum(sketch.n_evaluations for sketch in sketches.values())
         for number, model in updated.items():
             self._note_update(number, model, len(self.y))
 
