@@ -23,7 +23,7 @@ _MEMORY = 10
 # A step must gain this part of what the slope promises, or it is shortened, by these factors, so often.
 _SUFFICIENT = 1e-4
 _SHORTENED = (0.05, 0.5)
-_MOST_ATTEMPTS = 8
+_MOST_ATTEMPTS = 20
 
 Objective = Callable[[Array], tuple[float, Array]]
 
@@ -51,11 +51,13 @@ def climb(
             break
         found = _line_search(objective, point, value, gradient, direction, box)
         if found is None:
-            break
-        new_point, new_value, new_gradient = found
+            if not curvature.forget():
+                break
+            continue
+        new_point, new_value, new_gradient, is_bent = found
         curvature.learn(new_point - point, gradient - new_gradient)
         gain, point, value, gradient = new_value - value, new_point, new_value, new_gradient
-        if gain < worthwhile:
+        if gain < worthwhile and not is_bent:
             break
     return point
 
@@ -77,17 +79,27 @@ def _is_free(point: Array, gradient: Array, box: Array) -> NDArray[np.bool_]:
 
 def _line_search(
     objective: Objective, point: Array, value: float, gradient: Array, direction: Array, box: Array
-) -> tuple[Array, float, Array] | None:
-    """A point along the direction, bent by the walls, with value and gradient there; None if there is no better one."""
+) -> tuple[Array, float, Array, bool] | None:
+    """A better point along the direction, value and gradient there, and whether a wall bent the way; or None."""
     length = 1.0
     for _ in range(_MOST_ATTEMPTS):
-        new_point = (point + length * direction).clip(*box)
+        straight = point + length * direction
+        new_point = straight.clip(*box)
         slope = float(gradient @ (new_point - point))
         new_value, new_gradient = _evaluated(objective, new_point)
         if new_value >= value + _SUFFICIENT * slope and new_value > value:
-            return new_point, new_value, new_gradient
+            return new_point, new_value, new_gradient, bool((new_point != straight).any())
         length *= _shortening(slope, new_value - value)
+        if length > (room := _room(point, direction, box)) > 0.0:  # a bent way may leave the ridge: go straight
+            length = room
     return None
+
+
+def _room(point: Array, direction: Array, box: Array) -> float:
+    """How far the way along the direction is straight, as part of it."""
+    ahead = np.where(direction > 0.0, box[1], box[0]) - point
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.where(direction != 0.0, ahead / direction, np.inf).min(initial=np.inf))
 
 
 def _shortening(slope: float, gain: float) -> float:
@@ -113,6 +125,13 @@ class _Curvature:
         if product > 1e-8 * scaled:
             self._pairs.append((step, change, 1.0 / product))
             self._factor = product / scaled
+
+    def forget(self) -> bool:
+        """All but the scales; whether there was anything to forget."""
+        had_learned = bool(self._pairs)
+        self._pairs.clear()
+        self._factor = 1.0
+        return had_learned
 
     def newton_step(self, gradient: Array) -> Array:
         """The gradient (n,) times the inverse."""

@@ -38,6 +38,8 @@ class Shelf(Sequence[Item]):
 
     def with_item(self, place: int, item: Item) -> "Shelf[Item]":
         """The same with this item at `place`, in place of one or behind the last."""
+        if not 0 <= place <= self._length:
+            raise IndexError(f"there is no place {place} on a shelf of {self._length}")
         number, within = divmod(place, _WIDTH)
         board = self._boards[number] if number < len(self._boards) else ()
         changed: Shelf[Item] = Shelf()

@@ -80,12 +80,12 @@ class _Lesson:
             return None
 
     def sketches(self, candidates: _Candidates) -> dict[int, Sketch]:
-        """Of those that can be sketched."""
+        """Of those that can be sketched; what is not finite is no sketch."""
         found: dict[int, Sketch] = {}
         for number, (model, _) in candidates.items():
             with suppress(ArithmeticError):
                 found[number] = self.learner.sketch(model, self.X, self.y, self._rng())
-        return found
+        return {number: each for number, each in found.items() if np.isfinite([each.moved, each.surprise]).all()}
 
     def updates_of_likeliest(self, candidates: _Candidates) -> tuple[dict[int, Sketch], dict[int, LocalModel | None]]:
         """All sketches, and the updates of the candidates that the rows surprise least."""

@@ -9,11 +9,12 @@ import atexit
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import IO, Any
 from warnings import warn
 
@@ -38,24 +39,34 @@ class Workers:
         self._n_others = effective_n_jobs(n_jobs) - 1
 
     def run(self, tasks: Sequence[Task]) -> list[Any]:
-        """What each task returns, to the bit the same as if they were done one after the other."""
-        others = _others(min(self._n_others, len(tasks) - 1))
-        n = len(others) + 1
-        results: list[Any] = [None] * len(tasks)
-        try:
-            for first, other in enumerate(others, start=1):
-                other.send(tasks[first::n])
-            results[::n] = _done(tasks[::n])
-            for first, other in enumerate(others, start=1):
-                results[first::n] = other.receive()
-        except _LostError as lost:
-            warn(f"a worker was lost ({lost}), and n_jobs has no effect for this batch", RuntimeWarning, stacklevel=2)
-            _dismiss(others)
+        """What each task returns, to the bit the same as if they were done one after the other.
+
+        Others do their share if they are ready, and if nobody else (another thread, or a task of this one) asks them.
+        """
+        if self._n_others < 1 or len(tasks) < 2 or not _is_asked.acquire(blocking=False):
             return _done(tasks)
-        except BaseException:  # answers that nobody waits for must not be taken for others
-            _dismiss(others)
-            raise
-        return results
+        try:
+            return _shared(tasks, _others(min(self._n_others, len(tasks) - 1)))
+        finally:
+            _is_asked.release()
+
+
+def _shared(tasks: Sequence[Task], others: "Sequence[_Other]") -> list[Any]:
+    n, results = len(others) + 1, [None] * len(tasks)
+    try:
+        for first, other in enumerate(others, start=1):
+            other.send(tasks[first::n])
+        results[::n] = _done(tasks[::n])
+        for first, other in enumerate(others, start=1):
+            results[first::n] = other.receive()
+    except _LostError as lost:
+        _dismiss(others)
+        warn(f"a worker was lost ({lost}), and n_jobs has no effect for this batch", RuntimeWarning, stacklevel=2)
+        return _done(tasks)
+    except BaseException:  # answers that nobody waits for must not be taken for others
+        _dismiss(others)
+        raise
+    return results
 
 
 def _done(tasks: Sequence[Task]) -> list[Any]:
@@ -87,16 +98,17 @@ class _Other:
 
     def send(self, tasks: Sequence[Task]) -> None:
         try:
-            pickle.dump(tasks, self._stdin, protocol=pickle.HIGHEST_PROTOCOL)
-            self._stdin.flush()
-        except OSError as error:
-            raise _LostError(str(error)) from error
+            message = pickle.dumps(tasks, protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise _LostError(f"a task cannot be sent: {error}") from error
+        try:
+            _write(self._stdin, message)
+        except OSError as error:
+            raise _LostError(str(error)) from error
 
     def receive(self) -> list[Any]:
         try:
-            is_done, answer = pickle.load(self._stdout)
+            is_done, answer = pickle.loads(_read(self._stdout))
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise _LostError(str(error) or "it has ended") from error
         if not is_done:
@@ -121,7 +133,22 @@ class _Other:
         return self._process.stdout
 
 
+def _write(pipe: IO[bytes], message: bytes) -> None:
+    """A message with its length before it: what cannot be understood can still be read to its end."""
+    pipe.write(struct.pack("<Q", len(message)))
+    pipe.write(message)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> bytes:
+    head = pipe.read(8)
+    if len(head) < 8:
+        raise EOFError("it has ended")
+    return pipe.read(*struct.unpack("<Q", head))
+
+
 _standing_ready: list[_Other] = []
+_is_asked = Lock()
 
 
 def _others(n: int) -> list[_Other]:
@@ -153,19 +180,26 @@ def serve() -> None:
     answers.flush()
     while True:
         try:
-            tasks = pickle.load(sys.stdin.buffer)
+            message = _read(sys.stdin.buffer)
         except EOFError:
             return
-        except Exception as error:
-            answer: tuple[bool, Any] = (False, _LostError(f"a task cannot be read: {error}"))
-        else:
-            answer = _attempted(tasks)
-        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+        _write(answers, _answer(message))
 
 
-def _attempted(tasks: Sequence[Task]) -> tuple[bool, Any]:
+def _answer(message: bytes) -> bytes:
+    """What the tasks return, or the exception that one of them raises; if that cannot be sent, they are done there."""
     try:
-        return True, _done(tasks)
+        tasks = pickle.loads(message)
     except Exception as error:
-        return False, error
+        return pickle.dumps((False, _LostError(f"a task cannot be read: {error}")))
+    try:
+        answer: tuple[bool, Any] = True, _done(tasks)
+    except Exception as error:
+        answer = False, error
+    try:
+        message = pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
+        if not answer[0]:
+            pickle.loads(message)  # some exceptions cannot be read again
+    except Exception as error:
+        return pickle.dumps((False, _LostError(f"an answer cannot be sent: {error}")))
+    return message
