@@ -17,7 +17,7 @@ from wgpr.linalg import NotFactorizableError
 from wgpr.scales import STRETCHES, Prior, Scales, typical
 
 # Evaluations that an iteration may take, at the most.
-PER_ITERATION = 10
+PER_ITERATION = 20
 
 seeds = st.integers(0, 2**32 - 1)
 
