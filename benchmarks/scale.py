@@ -36,7 +36,7 @@ from wgpr.splitting import Wasserstein
 from wgpr.stepping import step
 from worlds import BATCH, Size, Track, World, array_bytes, described, forgetful, made_for_answers, moved, rows_of_world
 
-N_CANDIDATES, RULE = 5, Wasserstein(30.0)
+BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)
 
 Record = dict[str, Any]
 Measurement = Callable[[World, int], Record]
@@ -50,16 +50,18 @@ class Study:
     values: tuple[int, ...]
     n_rounds: int
     n_long_rounds: int = 0
+    base: Size = BASE
 
     @property
     def sizes(self) -> list[Size]:
-        return [Size(self.varied, **{self.varied: value}) for value in self.values]
+        return [replace(self.base, study=self.varied, **{self.varied: value}) for value in self.values]
 
 
 STUDIES = {
     "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40, n_long_rounds=2),
     "pseudo-inputs": Study("n_inducing", (20, 50, 100, 200, 400), 12),
     "inputs": Study("n_inputs", (1, 2, 4, 8, 16, 32, 50), 20),
+    "models-with-many-inputs": Study("n_models", (10, 100, 1_000, 10_000), 5, base=Size(n_inputs=21)),
 }
 QUICK_STUDIES = {
     "models": Study("n_models", (10, 100, 1_000), 4),
@@ -105,8 +107,8 @@ def learned(world: World, number: int, *, kind: str, amplitude: float = 1.0, is_
         started = process_time()
         world.ensembles[kind], record = step(ensemble, X, y, learner=world.learner, **settings)
         spent = 1000.0 * (process_time() - started)
-    about = {"evaluations": record.n_evaluations, "is_new": record.changes[0].is_new}
-    return {"milliseconds": spent, **parts, **about}
+    bounds = {"evaluations": record.n_evaluations, "bound": spent / record.n_evaluations}
+    return {"milliseconds": spent, **parts, **bounds, "is_new": record.changes[0].is_new}
 
 
 def asked(world: World, number: int, *, rule: PredictionRule, n: int, is_around: bool) -> Record:
@@ -258,10 +260,11 @@ def table_of(title: str, rows: dict[str, dict[str, str]]) -> Table:
 def batch_table(study: Study, store: Store) -> Table:
     def cells(size: Size) -> dict[str, str]:
         times = {kind: spread(store.values(size, kind)) for kind in BATCHES}
-        return times | {part: f"{store.median(size, 'learned', part):.2f}" for part in ("search", "change")}
+        parts = {part: number(store.median(size, "learned", part)) for part in ("search", "change")}
+        return {**times, **parts, "a bound": number(store.median(size, "learned, thorough", "bound"))}
 
     rows = {described(size): cells(size) for size in study.sizes}
-    return table_of("A batch of 100, milliseconds: median; mean; largest", rows)
+    return table_of("A batch of 100, milliseconds: median; mean; largest (and parts of a batch that is learned)", rows)
 
 
 def spread(values: np.ndarray) -> str:
@@ -305,8 +308,8 @@ def growth_table(study: Study, store: Store) -> Table:
 
 
 def ratio_table(study: Study, store: Store) -> Table:
-    """Limit 1.5."""
-    few, many = next(size for size in study.sizes if size.n_models == 100), study.sizes[-1]
+    """The limit is 1.5."""
+    few, many = (size for size in study.sizes if size.n_models in {100, study.values[-1]})
     rows = {kind: ratios(*(store.of(size, kind) for size in (many, few))) for kind in BATCHES}
     return table_of(f"A batch at {many.n_models:,} models over that at 100", rows)
 
@@ -359,27 +362,28 @@ PICTURES = (
         "scale_batch",
         "a batch of 100 [ms]",
         (
-            Curve("new model, all five candidates in full", "new, thorough", colour=5, style="s--"),
-            Curve("learned, all five candidates in full", "learned, thorough", colour=0, style="s--"),
-            Curve("new model", "new", colour=5),
+            Curve("of another world, all candidates in full", "new, thorough", colour=5, style="s--"),
+            Curve("learned, all candidates in full", "learned, thorough", colour=0, style="s--"),
+            Curve("of another world (a new model)", "new", colour=5),
             Curve("learned by an old model", "learned", colour=0),
             Curve("of that: finding models", "learned", "search", colour=2, style="^:"),
             Curve("of that: changing the ensemble", "learned", "change", colour=3, style="v:"),
+            Curve("one bound with its gradient", "learned, thorough", "bound", colour=1, style="d-."),
         ),
-        {"n_inducing": (2.0, 0.02, "$M^2$"), "n_inputs": (1.0, 8.0, "$d$")},
+        {"n_inducing": (3.0, 2.5e-6, "$M^3$"), "n_inputs": (1.0, 0.1, "$d$")},
     ),
     Picture(
         "scale_query",
         "a query with variance [ms]",
         (
+            Curve("joined, one by one", "joined, one by one", colour=1, style="^-"),
             Curve("joined, 100 in one place, first time", "joined, 100 together", "first", colour=5, style="s--"),
-            Curve("joined, one by one, again", "joined, one by one", colour=1, style="^-"),
             Curve("joined, 100 in one place, again", "joined, 100 together", colour=5),
-            Curve("nearest, one by one, again", "nearest, one by one", colour=4, style="^-"),
+            Curve("nearest, one by one", "nearest, one by one", colour=4, style="^-"),
             Curve("nearest, 10,000 anywhere, first time", "nearest, 10,000 anywhere", "first", style="s--"),
             Curve("nearest, 10,000 anywhere, again", "nearest, 10,000 anywhere"),
         ),
-        {"n_inducing": (2.0, 3e-6, "$M^2$"), "n_inputs": (1.0, 5e-3, "$d$")},
+        {"n_inducing": (2.0, 4e-8, "$M^2$"), "n_inputs": (1.0, 2e-4, "$d$")},
     ),
     Picture(
         "scale_memory",
@@ -390,7 +394,7 @@ PICTURES = (
             Curve("in a map", "memory", "saved", colour=5, unit=1e-3),
             Curve("in a compact map", "memory", "compact", colour=2, unit=1e-3),
         ),
-        {"n_inducing": (2.0, 0.05, "$M^2$"), "n_inputs": (1.0, 1.0, "$d$")},
+        {"n_inducing": (2.0, 0.1, "$M^2$"), "n_inputs": (1.0, 0.08, "$d$")},
     ),
 )
 AXES = {"n_models": "models, J", "n_inducing": "pseudo-inputs of a model, M", "n_inputs": "inputs, d"}
@@ -408,23 +412,29 @@ def draw(picture: Picture, studies: Sequence[Study], store: Store, folder: Path)
         ax.minorticks_off()
         ax.grid(color="0.9")
     axes[0, 0].set_ylabel(picture.label)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=min(4, -(-len(picture.curves) // 2)),
+        frameon=False,
+    )
     figure.savefig(folder / f"{picture.name}.png", dpi=110)
     plt.close(figure)
 
 
 def draw_slope(ax: plt.Axes, study: Study, power: float, height: float, words: str) -> None:
-    """A line to compare with."""
-    line = height * np.array(study.values, dtype=float) ** power
-    ax.plot(study.values, line, color="0.6", linewidth=1.0)
-    ax.annotate(words, (study.values[-1], line[-1]), (-4, 4), textcoords="offset points", color="0.4", ha="right")
+    """A line to compare with, on the right."""
+    values = np.array(study.values[len(study.values) // 2 :], dtype=float)
+    line = height * values**power
+    ax.plot(values, line, color="0.6", linewidth=1.0)
+    ax.annotate(words, (values[-1], line[-1]), (-8, -12), textcoords="offset points", color="0.4", ha="right")
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("scale.jsonl"), help="file for the results, lines of JSON")
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="where to draw the curves")
-    parser.add_argument("--only", choices=STUDIES, help="one of the three studies")
+    parser.add_argument("--only", choices=STUDIES, help="one of the studies")
     parser.add_argument("--rounds", type=int, help="how often everything is measured")
     parser.add_argument("--quick", action="store_true", help="up to 1,000 models, a few rounds")
     return parser.parse_args()
@@ -449,7 +459,7 @@ def main() -> None:
         console.print(table)
     if arguments.plot:
         for picture in PICTURES:
-            draw(picture, studies, store, arguments.plot)
+            draw(picture, [study for study in studies if study.base == BASE], store, arguments.plot)
 
 
 if __name__ == "__main__":

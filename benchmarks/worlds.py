@@ -21,6 +21,9 @@ N_ORIGINALS = 10
 # Edge of the cube that a model has for itself, in standard deviations of its rows: they touch, and hardly overlap.
 ROOM = 8.4
 
+# Fewer models may find room in memory that was in use before.
+ENOUGH_TO_WEIGH = 1000
+
 FIELDS = {each.name for each in fields(SparseModel)}
 
 Track = Callable[[Sequence[int], str], Iterable[int]]  # a progress bar: the numbers, and what they are for
@@ -30,10 +33,10 @@ Track = Callable[[Sequence[int], str], Iterable[int]]  # a progress bar: the num
 class Size:
     """J models of M pseudo-inputs in d dimensions; study : what it is measured for."""
 
-    study: str
     n_models: int = 100
     n_inducing: int = 50
     n_inputs: int = 8
+    study: str = ""
 
 
 def rows_of_world(number: int, n: int, d: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -75,8 +78,10 @@ class World:
         models = [moved(originals[i % N_ORIGINALS], self.places[i]) for i in track(range(J), f"copying {J:,} models")]
         before_index = resident_bytes()
         self.ensemble, self.ensembles = Ensemble.of(models, d), dict[str, Ensemble]()
-        resident = {"models": before_index - at_first, "index": resident_bytes() - before_index}
-        self.memory = {"arrays": array_bytes(models[0]), **{part: resident[part] / J for part in resident}}
+        self.memory = {"arrays": float(array_bytes(models[0]))}
+        if J >= ENOUGH_TO_WEIGH:
+            self.memory["models"] = (before_index - at_first) / J
+            self.memory["index"] = (resident_bytes() - before_index) / J
 
     def after(self, kind: str) -> Ensemble:
         """The ensemble after all batches of this kind so far."""
@@ -117,11 +122,11 @@ def made_for_answers(model: SparseModel) -> list[str]:
 
 
 def forgetful(ensemble: Ensemble) -> Ensemble:
-    """The ensemble before it was asked anything."""
+    """The ensemble before it was asked anything. That it is asked something does not change the other."""
     for model in ensemble.models:
         for name in made_for_answers(model):
             del vars(model)[name]
-    return replace(ensemble, neighbourhoods=Neighbourhoods())
+    return replace(ensemble, index=replace(ensemble.index), neighbourhoods=Neighbourhoods())
 
 
 def described(size: Size) -> str:

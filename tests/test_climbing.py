@@ -296,7 +296,7 @@ def test_nothing_is_tried_where_nothing_is_to_be_gained():
     assert len(hill.visited) == 1
 
 
-@pytest.mark.parametrize(("to_gain", "is_climbed"), [(0.5 * WORTHWHILE, False), (2.0 * WORTHWHILE, True)])
+@pytest.mark.parametrize(("to_gain", "is_climbed"), [(0.01 * WORTHWHILE, False), (2.0 * WORTHWHILE, True)])
 def test_a_step_is_taken_only_if_it_promises_what_is_worthwhile(to_gain, is_climbed):
     hill = Hill(np.diag([4.0, 0.25]), np.zeros(2), WIDE, np.array([np.sqrt(to_gain / 4.0), np.sqrt(to_gain / 0.25)]))
     assert hill(hill.start)[0] == pytest.approx(-to_gain)
@@ -333,7 +333,8 @@ def test_it_takes_no_more_iterations_than_it_may(max_iter):
     objective = Watched(rosenbrock)
     climb(objective, start, box, np.full(2, 0.01), max_iter, worthwhile=0.0)
     n_steps = len(np.unique(np.maximum.accumulate(objective.values))) - 1
-    assert n_steps == max_iter
+    n_lengthenings = 1 if max_iter else 0  # of the first step, whose scale is too short
+    assert n_steps == max_iter + n_lengthenings
     assert len(objective.visited) <= 1 + PER_ITERATION * max_iter
 
 

@@ -25,7 +25,16 @@ _SUFFICIENT = 1e-4
 _SHORTENED = (0.05, 0.5)
 _MOST_ATTEMPTS = 20
 
+# Before a step has told the curvature, a promise may be so much too small.
+_UNSURE = 0.02
+
+# A step that gains this part of what its slope promises is on a straight way, and is lengthened, so often.
+_STRAIGHT = 0.8
+_LENGTHENED = 10.0
+_MOST_LENGTHENINGS = 3
+
 Objective = Callable[[Array], tuple[float, Array]]
+_Found = tuple[Array, float, Array, bool]
 
 
 def climb(
@@ -47,9 +56,12 @@ def climb(
     for _ in range(max_iter):
         is_free = _is_free(point, gradient, box)
         direction = np.where(is_free, curvature.newton_step(np.where(is_free, gradient, 0.0)), 0.0)
-        if 0.5 * (gradient @ direction) < worthwhile:  # what a step to the top of a parabola gains
+        promised = 0.5 * (gradient @ direction)  # by a step to the top of a parabola
+        if promised < (worthwhile if curvature.is_known else _UNSURE * worthwhile):
             break
         found = _line_search(objective, point, value, gradient, direction, box)
+        if found is not None and not curvature.is_known:
+            found = _lengthened(objective, point, value, gradient, found, box)
         if found is None:
             if not curvature.forget():
                 break
@@ -79,7 +91,7 @@ def _is_free(point: Array, gradient: Array, box: Array) -> NDArray[np.bool_]:
 
 def _line_search(
     objective: Objective, point: Array, value: float, gradient: Array, direction: Array, box: Array
-) -> tuple[Array, float, Array, bool] | None:
+) -> _Found | None:
     """A better point along the direction, value and gradient there, and whether a wall bent the way; or None."""
     length = 1.0
     for _ in range(_MOST_ATTEMPTS):
@@ -93,6 +105,22 @@ def _line_search(
         if length > (room := _room(point, direction, box)) > 0.0:  # a bent way may leave the ridge: go straight
             length = room
     return None
+
+
+def _lengthened(objective: Objective, point: Array, value: float, gradient: Array, found: _Found, box: Array) -> _Found:
+    """The step that was found, or a longer one that is better: where it is flat, the scales are too short."""
+    for _ in range(_MOST_LENGTHENINGS):
+        step = found[0] - point
+        part = (found[1] - value) / float(gradient @ step)  # 1 - half the way to the top of a parabola
+        if part < _STRAIGHT:
+            break
+        straight = point + min(_LENGTHENED, 0.5 / max(1.0 - part, 1e-3)) * step
+        new_point = straight.clip(*box)
+        new_value, new_gradient = _evaluated(objective, new_point)
+        if new_value <= found[1]:
+            break
+        found = new_point, new_value, new_gradient, bool((new_point != straight).any())
+    return found
 
 
 def _room(point: Array, direction: Array, box: Array) -> float:
@@ -126,9 +154,14 @@ class _Curvature:
             self._pairs.append((step, change, 1.0 / product))
             self._factor = product / scaled
 
+    @property
+    def is_known(self) -> bool:
+        """Or only guessed from the scales."""
+        return bool(self._pairs)
+
     def forget(self) -> bool:
         """All but the scales; whether there was anything to forget."""
-        had_learned = bool(self._pairs)
+        had_learned = self.is_known
         self._pairs.clear()
         self._factor = 1.0
         return had_learned
