@@ -23,9 +23,6 @@ from wgpr.sparse import SparseModel, explained, knowledge_of_both, of_both, sket
 # Nats for each row, and each of its outputs, that pseudo-inputs may leave unexplained.
 _TOLERANCE = 0.003
 
-# Hyperparameters alone, and the neighbours lean on them: they are looked for a little longer.
-_WORTHWHILE = 0.02
-
 # What the neighbourhood knows of hyperparameters is looked for around those of the model, with this freedom.
 _STD_OF_NEIGHBOURHOOD = 0.7
 _MAX_ITER_OF_NEIGHBOURHOOD = 10
@@ -145,7 +142,7 @@ class GrowingLearner:
         self, observations: Observations, theta: Hyperparameters, Z: Array, scales: Scales, prior: Prior
     ) -> Fit:
         """Twice, because what is enough depends on the hyperparameters."""
-        climb = partial(maximise_bound, max_iter=self.max_iter, learn_inputs=False, worthwhile=_WORTHWHILE)
+        climb = partial(maximise_bound, max_iter=self.max_iter, learn_inputs=False)
         fit = climb(observations, theta, Z, scales, prior)
         return climb(observations, fit.theta, self._enough(observations, fit.theta), scales, prior)
 
