@@ -118,8 +118,16 @@ class Ensemble:
 
     def neighbours(self, number: int, n_models: int) -> list[int]:
         """Numbers of the models closest to the pseudo-inputs of model `number`, without itself."""
-        inputs = self.models[number].inputs
-        return [other for other in self.closest(inputs, n_models + 1) if other != number][:n_models]
+        key = number, n_models
+        if key not in self._known_neighbours:
+            closest = self.closest(self.models[number].inputs, n_models + 1)
+            self._known_neighbours[key] = [other for other in closest if other != number][:n_models]
+        return self._known_neighbours[key]
+
+    @cached_property
+    def _known_neighbours(self) -> dict[tuple[int, int], list[int]]:
+        """What was found out about neighbours: to look for them takes longer than to answer a query."""
+        return {}
 
     def merged(self, numbers: tuple[int, int], model: LocalModel) -> "Ensemble":
         """The ensemble with this model in place of two; those after the second have the number before theirs."""

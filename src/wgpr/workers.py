@@ -99,7 +99,7 @@ class _Other:
     def send(self, tasks: Sequence[Task]) -> None:
         try:
             message = pickle.dumps(tasks, protocol=pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
+        except Exception as error:
             raise _LostError(f"a task cannot be sent: {error}") from error
         try:
             _write(self._stdin, message)
@@ -109,7 +109,7 @@ class _Other:
     def receive(self) -> list[Any]:
         try:
             is_done, answer = pickle.loads(_read(self._stdout))
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:
             raise _LostError(str(error) or "it has ended") from error
         if not is_done:
             raise answer
