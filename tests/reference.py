@@ -103,7 +103,10 @@ def log_normal(y: Array, S: Array) -> float:
 def conditional_variance(kernel: Kernel, theta: Hyperparameters, X: Array, given: list[int]) -> Array:
     """(n,): of the field at each row of `X`, when it is known at the rows `given`."""
     K = kernel(theta, X, X)
-    return np.diag(K - K[:, given] @ inv(K[np.ix_(given, given)]) @ K[given])
+    nearly = (
+        1e-10 * kernel.variance(theta) * np.eye(len(given))
+    )  # known but for rounding, or the inverse would be all rounding
+    return np.diag(K - K[:, given] @ inv(K[np.ix_(given, given)] + nearly) @ K[given])
 
 
 def textbook_wasserstein(p: Gaussian, q: Gaussian) -> float:

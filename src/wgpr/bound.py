@@ -143,9 +143,13 @@ class Fit:
         # -1/2 [k (N log(2 pi s^2) + log|B|) + |t|^2 - |L_B^-1 A t|^2]
         misfit = self.n_outputs * log_determinant(self.L_B) + inner(self.t, self.t) - self.explained
         noise = len(self.observations.y) * (LOG_2PI + 2.0 * np.log(self.theta.noise))
-        # -k/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]: what the pseudo-inputs cannot explain
-        unexplained = self._prior_trace + self._past_trace - self._AA.trace()
-        return -0.5 * float(self.n_outputs * noise + misfit + self.n_outputs * unexplained)
+        return -0.5 * float(self.n_outputs * noise + misfit) - self.n_outputs * self.unexplained
+
+    @cached_property
+    def unexplained(self) -> float:
+        """What the bound loses for each output because the pseudo-inputs cannot explain all."""
+        # 1/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]
+        return 0.5 * float(self._prior_trace + self._past_trace - self._AA.trace())
 
     def gradient(self, *, of_inputs: bool = True) -> tuple[Array, Array | None]:
         """`dF / d log theta` and `dF / dZ` (M, d); without `of_inputs`, None in place of the second."""

@@ -141,10 +141,12 @@ class GrowingLearner:
     def _climbed(
         self, observations: Observations, theta: Hyperparameters, Z: Array, scales: Scales, prior: Prior
     ) -> Fit:
-        """Twice, because what is enough depends on the hyperparameters."""
+        """Twice, because what is enough depends on the hyperparameters; and if it is not enough in the end, more."""
         climb = partial(maximise_bound, max_iter=self.max_iter, learn_inputs=False)
         fit = climb(observations, theta, Z, scales, prior)
-        return climb(observations, fit.theta, self._enough(observations, fit.theta), scales, prior)
+        fit = climb(observations, fit.theta, self._enough(observations, fit.theta), scales, prior)
+        is_enough = fit.unexplained <= 2.0 * _TOLERANCE * max(1, len(observations.y))
+        return fit if is_enough or len(fit.Z) == self.max_inducing else self._explained(observations, fit.theta)
 
     def _explained(self, observations: Observations, theta: Hyperparameters) -> Fit:
         """With as many pseudo-inputs as these hyperparameters need."""
