@@ -415,7 +415,7 @@ def draw(picture: Picture, studies: Sequence[Study], store: Store, folder: Path)
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=min(4, -(-len(picture.curves) // 2)),
+        ncols=3,
         frameon=False,
     )
     figure.savefig(folder / f"{picture.name}.png", dpi=110)

@@ -105,7 +105,7 @@ def conditional_variance(kernel: Kernel, theta: Hyperparameters, X: Array, given
     K = kernel(theta, X, X)
     nearly = (
         1e-10 * kernel.variance(theta) * np.eye(len(given))
-    )  # known but for rounding, or the inverse would be all rounding
+    )  # or the inverse is all rounding
     return np.diag(K - K[:, given] @ inv(K[np.ix_(given, given)] + nearly) @ K[given])
 
 
