@@ -103,9 +103,7 @@ def log_normal(y: Array, S: Array) -> float:
 def conditional_variance(kernel: Kernel, theta: Hyperparameters, X: Array, given: list[int]) -> Array:
     """(n,): of the field at each row of `X`, when it is known at the rows `given`."""
     K = kernel(theta, X, X)
-    nearly = (
-        1e-10 * kernel.variance(theta) * np.eye(len(given))
-    )  # or the inverse is all rounding
+    nearly = 1e-10 * kernel.variance(theta) * np.eye(len(given))  # or the inverse is all rounding
     return np.diag(K - K[:, given] @ inv(K[np.ix_(given, given)] + nearly) @ K[given])
 
 

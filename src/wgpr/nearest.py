@@ -107,14 +107,22 @@ class NearestIndex:
         if len(self.trees) > 1 and len(X) >= _WORTH_A_MERGER * sum(map(len, self.trees)):
             # The same points in one tree: to ask each of several about what lies in another is the expensive part.
             object.__setattr__(self, "trees", self._in_one_tree())
-        found = [self._search(tree, X, n_models) for tree in self.trees]
-        distances = np.concatenate([distance for distance, _ in found], axis=1)
-        owners = np.concatenate([owner for _, owner in found], axis=1)
-        order = np.lexsort((owners, distances), axis=1)[:, :n_models]
-        return np.take_along_axis(owners, order, axis=1), np.take_along_axis(distances, order, axis=1)
+        distances, owners = np.empty((len(X), 0)), np.empty((len(X), 0), dtype=np.intp)
+        for tree in reversed(self.trees):  # the youngest first: they tell how far to look among what is stale
+            enough = distances[:, n_models - 1] if distances.shape[1] else np.full(len(X), np.inf)
+            more_distances, more_owners = self._search(tree, X, n_models, enough)
+            distances = np.concatenate([distances, more_distances], axis=1)
+            owners = np.concatenate([owners, more_owners], axis=1)
+            order = np.lexsort((owners, distances), axis=1)[:, :n_models]
+            distances = np.take_along_axis(distances, order, axis=1)
+            owners = np.take_along_axis(owners, order, axis=1)
+        return owners, distances
 
-    def _search(self, tree: _Tree, X: Array, n_models: int) -> tuple[Array, Indices]:
-        """Distances (n, n_models) to the nearest living models of one tree and their numbers; infinite if fewer."""
+    def _search(self, tree: _Tree, X: Array, n_models: int, enough: Array) -> tuple[Array, Indices]:
+        """Distances (n, n_models) to the nearest living models of one tree and their numbers; infinite if fewer.
+
+        enough : (n,) distances beyond which nobody is interesting.
+        """
         distances = np.full((len(X), n_models), np.inf)
         owners = np.full((len(X), n_models), -1)
         rows, n_points = np.arange(len(X)), n_models + 1
@@ -132,7 +140,7 @@ class NearestIndex:
             distances[rows, :width] = np.where(is_found, np.take_along_axis(distance, first, axis=1), np.inf)
             owners[rows, :width] = np.where(is_found, np.take_along_axis(owner, first, axis=1), -1)
             # Points beyond the last are not closer, but may be equally near: then their owners count too.
-            is_done = (distances[rows, -1] < distance[:, -1]) | (n_points == len(tree))
+            is_done = (np.minimum(distances[rows, -1], enough[rows]) < distance[:, -1]) | (n_points == len(tree))
             rows, n_points = rows[~is_done], 4 * n_points
         return distances, owners
 

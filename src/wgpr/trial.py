@@ -318,9 +318,11 @@ class Trial:
     ) -> list[Neighbour]:
         """Models that the learner listens to when a model learns these rows; one of them is the nearest by its mean."""
         ensemble, n_neighbours = ensemble or self.ensemble, self.learner.n_neighbours
+        is_the_batch = rows is ALL_ROWS and ensemble is self.ensemble
         if n_neighbours <= 1:
-            numbers: Iterable[int] = ensemble.around(self.X[rows].mean(axis=0), n_neighbours)
-        elif rows is ALL_ROWS and ensemble is self.ensemble:
+            nearest: Iterable[int] = self.nearest if is_the_batch else ensemble.around(self.X[rows].mean(axis=0), 1)
+            numbers = list(nearest)[:n_neighbours]
+        elif is_the_batch:
             numbers = self.closest
         else:
             numbers = ensemble.closest(self.X[rows], n_neighbours + 1)
