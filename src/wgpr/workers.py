@@ -25,7 +25,28 @@ from wgpr.linalg import one_blas_thread
 Task = Callable[[], Any]
 
 _READY = b"ready"
-_SERVE = "import sys; sys.path[:] = {path!r}; from wgpr.workers import serve; serve()"
+
+# A task needs the mathematics alone. To import all of the package, and scikit-learn with it, would take three times as
+# long; it is done if a task asks for one of its names after all.
+_SERVE = """
+import sys, types
+sys.path[:] = {path!r}
+package = sys.modules["wgpr"] = types.ModuleType("wgpr")
+package.__path__ = {folder!r}
+
+def load(name):
+    from importlib.util import find_spec, spec_from_file_location
+    if name.startswith("__") or find_spec("wgpr." + name):
+        raise AttributeError(name)
+    del package.__getattr__
+    init = package.__path__[0] + "/__init__.py"
+    spec_from_file_location("wgpr", init, submodule_search_locations=package.__path__).loader.exec_module(package)
+    return getattr(package, name)
+
+package.__getattr__ = load
+from wgpr.workers import serve
+serve()
+"""
 
 
 class Workers:
@@ -85,7 +106,8 @@ class _Other:
     """
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
+        folder = [os.path.dirname(__file__)]
+        command = [sys.executable, "-c", _SERVE.format(path=sys.path, folder=folder)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.owner = os.getpid()
         self.is_ready = Event()
