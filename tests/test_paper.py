@@ -518,7 +518,7 @@ def test_the_number_of_cores_does_not_change_the_results(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*limit unnecessary computation time")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # loky's, of a task that was aborted
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of an aborted task
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_an_interrupted_run_goes_on_where_it_stopped(journal, folders, n_jobs):
     first, second = folders
