@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters
+from wgpr import inducing
 from wgpr.inducing import greedy, spread_out, starts
 from wgpr.kernels import SquaredExponential
 
@@ -28,7 +29,10 @@ def naive(kernel, theta, X, n, n_kept=0):
 @pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
 @pytest.mark.parametrize("d", [1, 2, 8])
 @pytest.mark.parametrize("n_kept", [0, 5])
-def test_each_choice_is_the_least_known_given_those_before(kernel, d, n_kept):
+@pytest.mark.parametrize("few", [0, 1000])
+def test_each_choice_is_the_least_known_given_those_before(kernel, d, n_kept, few, monkeypatch):
+    """Whether covariances are made at once or row by row."""
+    monkeypatch.setattr(inducing, "_FEW", few)
     X, theta = points(40, d), hyperparameters(kernel, d)
     assert greedy(kernel, theta, X, 8, n_kept).tolist() == naive(kernel, theta, X, 8, n_kept)
 

@@ -1,5 +1,6 @@
 """The sparse model against the papers' formulas and the exact process; its learner on data of every kind."""
 
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
@@ -21,6 +22,7 @@ from reference import (
     unlearned,
     waves,
 )
+from wgpr import linalg
 from wgpr.climbing import climb
 from wgpr.inducing import greedy
 from wgpr.kernels import Hyperparameters, SquaredExponential
@@ -318,3 +320,18 @@ def test_scales_of_a_model_grow_with_its_data():
     assert model.scales.target == pytest.approx(y.std())
     assert (updated.scales.inputs > model.scales.inputs).all()
     assert updated.scales.target > 4 * Scales.of(X, y, model.mean).target
+
+
+def test_a_model_that_knows_far_too_well_still_answers():
+    """Observations so exact that the identity beside them is rounding: no factorisation reaches who asks."""
+    X, y = rows(60, 2)
+    model = SparseLearner(SquaredExponential(), n_inducing=20, max_iter=0).start(X, y, np.random.default_rng(0))
+    known = model.summary
+    exact = replace(model, summary=replace(known, R=1e10 * np.repeat(known.R[:1], len(known), axis=0)))
+    U = exact.summary.R @ exact.L
+    with pytest.raises(NotFactorizableError):
+        linalg.cholesky(linalg.plus_identity(U @ U.T))
+    mean, variance = exact.predict(X)
+    assert np.isfinite(mean).all()
+    assert (variance >= 0).all()
+    assert np.isfinite(variance).all()

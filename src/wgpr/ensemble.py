@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from wgpr.linalg import Array, Indices
-from wgpr.model import Learner, LocalModel
+from wgpr.model import FieldsOnly, Learner, LocalModel
 from wgpr.nearest import NearestIndex
 from wgpr.neighbourhood import Neighbourhoods
 from wgpr.shelf import Shelf
@@ -22,7 +22,7 @@ _MOST_VOTERS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
+class Ensemble(FieldsOnly):
     """Local models, and what is needed to find the right ones. An immutable value.
 
     A change costs the same however many models there are: it copies one board of a shelf, and the indices of
@@ -57,10 +57,6 @@ class Ensemble:
 
     def __len__(self) -> int:
         return len(self.models)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What was made for answers can be made again."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def centres(self) -> Array:

@@ -89,8 +89,7 @@ class GrowingLearner:
     ) -> SparseModel:
         """From where the model is."""
         model = self._faded(model)
-        seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
-        scales = model.scales.widened(seen)
+        scales = model.scales_with(X, y)
         belief = pooling.of_next_batch(self.kernel, scales, model.theta, model.n_seen, neighbours)
         observations = model.observations(X, y)
         Z = self._enough(observations, model.theta) if sketch is None else sketch.start

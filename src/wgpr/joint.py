@@ -16,12 +16,10 @@ from wgpr.gaussian import Gaussian
 from wgpr.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.linalg import (
     Array,
-    NotFactorizableError,
-    cholesky,
-    cholesky_with_jitter,
     column_squares,
     columns,
     diagonal,
+    factored,
     frozen,
     inner,
     inverse_lower,
@@ -74,7 +72,7 @@ class JointModel:
     @classmethod
     def of(cls, owner: Summarised, parts: Sequence[Summary], theta: Hyperparameters) -> "JointModel":
         Z, r = np.concatenate([part.Z for part in parts]), np.concatenate([part.r for part in parts])
-        L = _factored(_covariance(parts, owner.kernel(theta, Z, Z)))
+        L = factored(_covariance(parts, owner.kernel(theta, Z, Z)))
         alpha = solve_lower(L, columns(r))
         beta = _pulled_back(parts, solve_lower_transposed(L, alpha)).reshape(len(Z), *r.shape[1:])
         log_normaliser = -0.5 * float(n_outputs(r) * log_determinant(L) + inner(alpha, alpha))
@@ -144,14 +142,6 @@ def _covariance(parts: Sequence[Summary], K: Array) -> Array:
     return S
 
 
-def _factored(S: Array) -> Array:
-    """The Cholesky factor; with jitter only if the field is known so much better here than there that it must be."""
-    try:
-        return cholesky(S)
-    except NotFactorizableError:
-        return cholesky_with_jitter(S)[0]
-
-
 def parts_of(model: Summarised | JointModel) -> tuple[Summary, ...]:
     """What a model knows, in parts."""
     return model.parts if isinstance(model, JointModel) else (model.summary,)
@@ -209,7 +199,7 @@ def evidence(kernel: Kernel, parts: Sequence[Summary]) -> Callable[[Hyperparamet
 
     def value_and_gradient(theta: Hyperparameters) -> tuple[float, Array]:
         block = KernelBlock(kernel, theta, Z, Z)
-        L = _factored(_covariance(parts, block.K))
+        L = factored(_covariance(parts, block.K))
         L_inverse = inverse_lower(L)
         alpha = L_inverse @ columns(r)
         W = _pulled_back(parts, L_inverse.T)  # R^T L^-T

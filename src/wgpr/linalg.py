@@ -75,6 +75,14 @@ def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
     raise NotFactorizableError(f"not positive definite with a relative jitter of {JITTERS[-1]:g}")
 
 
+def factored(S: Array) -> Array:
+    """Lower factor of `S` (n, n), which is the identity and more, or of `S` with jitter where the more is very much."""
+    try:
+        return cholesky(S)
+    except NotFactorizableError:
+        return cholesky_with_jitter(S)[0]
+
+
 def solve_lower(L: Array, B: Array, *, overwrite: bool = False) -> Array:
     """`L^-1 B` for lower triangular `L` (n, n) and `B` (n, m) in C order."""
     return dtrsm(1.0, L, B.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T

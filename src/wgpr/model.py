@@ -1,7 +1,8 @@
 """What every local model and every learner can do: the contract between the mathematics and the ensemble."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import fields
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -45,6 +46,13 @@ class LocalModel(Protocol):
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d), with its full covariance."""
+
+
+class FieldsOnly:
+    """A dataclass that is copied and saved without what it made for answers: that can be made again."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
 
 
 class Neighbour(NamedTuple):

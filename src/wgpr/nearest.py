@@ -74,14 +74,10 @@ class NearestIndex:
     def with_model(self, model: int, points: Array) -> "NearestIndex":
         """The index after model number `model` got these points (M, d), in place of any that it had."""
         n, is_new = len(points), model == len(self.sizes)
-        generations = (
-            np.append(self.generations, 0)
-            if is_new
-            else _with_number(self.generations, model, self.generations[model] + 1)
-        )
-        sizes = np.append(self.sizes, n) if is_new else _with_number(self.sizes, model, n)
-        n_alive = self.n_alive + n - (0 if is_new else int(self.sizes[model]))
-        added = _tree_with(points, np.full(n, model), np.full(n, generations[model]))
+        generation, size = (0, 0) if is_new else (int(self.generations[model]) + 1, int(self.sizes[model]))
+        generations, sizes = _with_number(self.generations, model, generation), _with_number(self.sizes, model, n)
+        n_alive = self.n_alive + n - size
+        added = _tree_with(points, np.full(n, model), np.full(n, generation))
         return NearestIndex(_merged((*self.trees, added), generations, n_alive), generations, sizes, n_alive)
 
     def __getstate__(self) -> dict[str, object]:
@@ -157,7 +153,8 @@ def _is_first_of_its_kind(labels: Indices) -> NDArray[np.bool_]:
 
 
 def _with_number(numbers: Indices, place: int, number: int) -> Indices:
-    numbers = numbers.copy()
+    """With this number at `place`, in place of one or behind the last."""
+    numbers = np.append(numbers, number) if place == len(numbers) else numbers.copy()
     numbers[place] = number
     return numbers
 

@@ -110,11 +110,11 @@ class Prior:
 
     Attributes
     ----------
-    box : (2, n) bounds of `Hyperparameters.to_log()`; std : (n,).
+    box : (2, n) bounds of `Hyperparameters.to_log()`.
     """
 
     def __init__(self, kernel: Kernel, scales: Scales, centre: Array, std: Array | float) -> None:
-        self._mean, self.std = centre, np.broadcast_to(std, centre.shape)
+        self._mean, self._std = centre, std
         self.box = np.stack([_corner(kernel, scales, side) for side in (0, 1)])
 
     @classmethod
@@ -129,8 +129,8 @@ class Prior:
 
     def log_density(self, log_theta: Array) -> tuple[float, Array]:
         """Up to a constant, and its gradient."""
-        z = (log_theta - self._mean) / self.std
-        return -0.5 * float(z @ z), -z / self.std
+        z = (log_theta - self._mean) / self._std
+        return -0.5 * float(z @ z), -z / self._std
 
 
 def _corner(kernel: Kernel, scales: Scales, side: int) -> Array:

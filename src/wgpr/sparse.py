@@ -1,9 +1,8 @@
 """The sparse model: a Gaussian process that learns a stream and keeps M pseudo-inputs (docs/method.md, 2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from wgpr.joint import JointModel, as_seen_by, with_rows
 from wgpr.kernels import Hyperparameters, Kernel
 from wgpr.linalg import (
     Array,
-    cholesky,
     cholesky_with_jitter,
     column_squares,
     columns,
+    factored,
     frozen,
     inner,
     log_determinant,
@@ -25,7 +24,16 @@ from wgpr.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.model import Neighbour, Sketch, mean_target, movement, require_finite, running_mean, seen_by_both
+from wgpr.model import (
+    FieldsOnly,
+    Neighbour,
+    Sketch,
+    mean_target,
+    movement,
+    require_finite,
+    running_mean,
+    seen_by_both,
+)
 from wgpr.scales import STRETCHES, Prior, Scales, typical
 from wgpr.search import maximise_bound
 
@@ -34,7 +42,7 @@ _WORTHWHILE_AT_FIRST = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SparseModel:
+class SparseModel(FieldsOnly):
     """A local model; learning more returns another one.
 
     kernel, theta, mean : the prior; its constant mean is that of the model's first batch.
@@ -72,6 +80,11 @@ class SparseModel:
         """Hyperparameters to use together with the neighbours."""
         return self.neighbourhood or self.theta
 
+    def scales_with(self, X: Array, y: Array) -> Scales:
+        """How far the data spread with new rows `X` (n, d), `y` (n,) or (n, k) among them."""
+        seen = Scales.of(np.concatenate([self.inputs, X]), y, self.mean, fallback=self.scales)
+        return self.scales.widened(seen)
+
     def observations(self, X: Array, y: Array) -> Observations:
         """New rows `X` (n, d), `y` (n,) together with all that was seen before."""
         return Observations(self.kernel, X, y - self.mean, self.summary)
@@ -97,13 +110,9 @@ class SparseModel:
         `L^-T (I - B^-1) L^-1 = R^T (I + U U^T)^-1 R`, with `U = R L`: one product a query in place of two solves.
         """
         U = self.summary.R @ self.L
-        H = solve_lower(cholesky(plus_identity(U @ U.T)), self.summary.R)
+        H = solve_lower(factored(plus_identity(U @ U.T)), self.summary.R)
         beta = solve_lower_transposed(self.L, columns(self.alpha))
         return H, beta.reshape(self.alpha.shape)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What was made for answers can be made again."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
@@ -242,8 +251,7 @@ class SparseLearner:
         sketch: Sketch | None = None,
     ) -> SparseModel:
         """From the best of several sets of pseudo-inputs by the bound, climb it jointly."""
-        seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
-        scales = model.scales.widened(seen)
+        scales = model.scales_with(X, y)
         observations = model.observations(X, y)
         Z = self._best_start(model, observations, rng).Z if sketch is None else sketch.start
         best = maximise_bound(

@@ -7,13 +7,13 @@ from typing import Any
 from wgpr.calibration import Calibration
 from wgpr.ensemble import Ensemble
 from wgpr.linalg import Array
-from wgpr.model import Learner
+from wgpr.model import FieldsOnly, Learner
 from wgpr.records import StepRecord
 from wgpr.units import Units
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(FieldsOnly):
     """All that a regressor knows. It is replaced as a whole, so that an interruption finds it as it was before.
 
     units, learner : None until the first rows are there.
@@ -48,10 +48,6 @@ class State:
     def outputs(self) -> tuple[int, ...]:
         """What a row's targets are shaped like: () for a number, (k,) for a column for each output."""
         return self.waiting_y.shape[1:]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What was made for answers can be made again: asking changes nothing."""
-        return {name: value for name, value in vars(self).items() if name != "answering"}
 
     @property
     def n_learned(self) -> int:

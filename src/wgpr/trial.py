@@ -1,6 +1,6 @@
 """A batch before the decision: what would become of whom if it were learned (docs/method.md, 4)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -169,6 +169,7 @@ class Trial:
         return [number for number in numbers if self._updated.get(number) is not None]
 
     def _learn_at_once(self, candidates: _Candidates, by: str) -> None:
+        """What movement is depends on the new model, which comes first then; surprise does not."""
         lesson, sketches = self._lesson(ALL_ROWS), {}
         start = partial(lesson.start, self._neighbours())
         if self._is_thorough or len(candidates) == 1:
@@ -320,8 +321,8 @@ class Trial:
         ensemble, n_neighbours = ensemble or self.ensemble, self.learner.n_neighbours
         is_the_batch = rows is ALL_ROWS and ensemble is self.ensemble
         if n_neighbours <= 1:
-            nearest: Iterable[int] = self.nearest if is_the_batch else ensemble.around(self.X[rows].mean(axis=0), 1)
-            numbers = list(nearest)[:n_neighbours]
+            nearest = self.nearest if is_the_batch else ensemble.around(self.X[rows].mean(axis=0), 1)
+            numbers = nearest[:n_neighbours]
         elif is_the_batch:
             numbers = self.closest
         else:

@@ -102,7 +102,7 @@ class _LostError(RuntimeError):
 class _Other:
     """Another process, which does one list of tasks at a time.
 
-    is_ready : set once it has imported what it needs, which takes a second or two; until then nobody waits for it.
+    is_ready : set once it has imported what it needs, which takes half a second; until then nobody waits for it.
     """
 
     def __init__(self) -> None:
