@@ -18,8 +18,8 @@ from rich.table import Table
 
 from wgpr import Wasserstein, WGPRegressor
 from wgpr.datasets import Dataset, load
+from wgpr.ensemble.evaluation import Assignment, Trial
 from wgpr.metrics import scores
-from wgpr.trial import Assignment, Trial
 from workloads import require_data
 
 # Data sets and thresholds that make some models of them, neither one nor one for every batch.

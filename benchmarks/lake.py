@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from wgpr import StreamingGPRegressor, WGPRegressor, diff, load
+from wgpr.cli.race import LinearInterpolation
 from wgpr.datasets import load as load_dataset
 from wgpr.metrics import scores
-from wgpr.showcase.race import LinearInterpolation
 from wgpr.survey import hold_out
 from workloads import require_data
 

@@ -16,8 +16,8 @@ from rich.progress import track
 from rich.table import Table
 
 from wgpr import LocalGPRegressor, SolarGPRegressor, StreamingGPRegressor, WGPRegressor
-from wgpr.base import OnlineRegressor
 from wgpr.datasets import DATASETS, Dataset, load
+from wgpr.estimators.base import OnlineRegressor
 from workloads import require_data
 
 METHODS = (WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor)

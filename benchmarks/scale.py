@@ -28,12 +28,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from wgpr import WGPRegressor
-from wgpr.ensemble import Ensemble
-from wgpr.linalg import one_blas_thread
+from wgpr.ensemble.absorb import step
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.gp.linalg import one_blas_thread
 from wgpr.plots import COLOURS
-from wgpr.prediction import Joined, Nearest, PredictionRule, predict
-from wgpr.splitting import Wasserstein
-from wgpr.stepping import step
+from wgpr.rules.prediction import Joined, Nearest, PredictionRule, predict
+from wgpr.rules.splitting import Wasserstein
 from worlds import BATCH, Size, Track, World, array_bytes, described, forgetful, made_for_answers, moved, rows_of_world
 
 BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)

@@ -13,8 +13,8 @@ from rich.progress import track
 from rich.table import Table
 
 from wgpr.datasets import load
-from wgpr.linalg import one_blas_thread
-from wgpr.prediction import Nearest, predict
+from wgpr.gp.linalg import one_blas_thread
+from wgpr.rules.prediction import Nearest, predict
 from workloads import Bound, UnavoidableWork, ensemble_of, learners, require_data, robot_arm
 
 

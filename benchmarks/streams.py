@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from reproduction.contestants import make_lgpr
+from reproduction.learning import judge, learn
 from wgpr import WGPRegressor
+from wgpr.cli.race import LinearInterpolation
 from wgpr.datasets import Dataset, load, two_regimes
 from wgpr.metrics import scores
-from wgpr.paper.contestants import make_lgpr
-from wgpr.paper.learning import judge, learn
-from wgpr.showcase.race import LinearInterpolation
 from wgpr.survey import fly, jacksboro
 
 ROWS_AT_A_TIME = 100

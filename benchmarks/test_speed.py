@@ -2,8 +2,8 @@
 
 import pytest
 
-from wgpr.linalg import one_blas_thread
-from wgpr.prediction import Nearest, predict
+from wgpr.gp.linalg import one_blas_thread
+from wgpr.rules.prediction import Nearest, predict
 from workloads import Bound, UnavoidableWork, ensemble_of, learners, robot_arm
 
 

@@ -8,12 +8,12 @@ from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from wgpr import LocalGPRegressor, SolarGPRegressor, SquaredExponential, StreamingGPRegressor, WGPRegressor
-from wgpr.base import OnlineRegressor
-from wgpr.bound import Observations
 from wgpr.datasets import load
-from wgpr.ensemble import Ensemble
-from wgpr.kernels import Hyperparameters
-from wgpr.sparse import SparseLearner
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.estimators.base import OnlineRegressor
+from wgpr.gp.bound import Observations
+from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.sparse import SparseLearner
 
 M, N, D = 50, 100, 8  # the paper's settings, and the inputs of kin40k
 

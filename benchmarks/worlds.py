@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from wgpr import SquaredExponential
-from wgpr.ensemble import Ensemble
-from wgpr.linalg import frozen
-from wgpr.neighbourhood import Neighbourhoods
-from wgpr.sparse import SparseLearner, SparseModel
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.joint_cache import Neighbourhoods
+from wgpr.gp.linalg import frozen
+from wgpr.gp.sparse import SparseLearner, SparseModel
 
 BATCH = 100  # rows
 

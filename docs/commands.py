@@ -25,7 +25,7 @@ def insert_commands(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def reference() -> Iterator[str]:
     """Markdown about every command."""
-    from wgpr.commands.cli import app
+    from wgpr.cli.app import app
 
     for name, command in get_command(app).commands.items():
         yield f"## wgpr {name}\n"

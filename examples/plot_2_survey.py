@@ -9,9 +9,9 @@ an altimeter of 5 m noise. The map is learned while the aircraft flies.
 import matplotlib.pyplot as plt
 
 from wgpr import WGPRegressor
+from wgpr.cli.race import LinearInterpolation
 from wgpr.metrics import scores
 from wgpr.plots import plot_field, plot_map, plot_models, plot_uncertainty
-from wgpr.showcase.race import LinearInterpolation
 from wgpr.survey import fly, jacksboro
 
 terrain = jacksboro().part(slice(86, 258), slice(100, 302))

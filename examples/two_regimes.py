@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from sklearn.metrics import root_mean_squared_error
 
 from wgpr import SolarGPRegressor, StreamingGPRegressor, WGPRegressor
-from wgpr.base import OnlineRegressor
 from wgpr.datasets import two_regimes
+from wgpr.estimators.base import OnlineRegressor
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 

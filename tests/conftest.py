@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from wgpr.linalg import one_blas_thread
+from wgpr.gp.linalg import one_blas_thread
 
 settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")

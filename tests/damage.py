@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from wgpr.storage import container
+from wgpr.io import container
 
 
 def flipped_bit(data, rng):

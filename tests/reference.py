@@ -12,12 +12,12 @@ from numpy.linalg import inv, slogdet
 from scipy.linalg import sqrtm
 from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
-from wgpr.bound import Summary
-from wgpr.gaussian import Gaussian
-from wgpr.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.linalg import Array
-from wgpr.scales import Scales
-from wgpr.sparse import SparseModel
+from wgpr.gp.bound import Summary
+from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.hyperparameters import Scales
+from wgpr.gp.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from wgpr.gp.linalg import Array
+from wgpr.gp.sparse import SparseModel
 
 ALL_KERNELS = (SquaredExponential(), Matern32(), Matern52(), RationalQuadratic(0.7))
 

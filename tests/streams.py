@@ -17,8 +17,8 @@ from wgpr import (
     StreamingGPRegressor,
     WGPRegressor,
 )
-from wgpr.ensemble import Ensemble
-from wgpr.exact import ExactLearner
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.gp.exact import ExactLearner
 
 
 def published(**settings):

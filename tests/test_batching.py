@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import wgpr.base
+import wgpr.estimators.base
 from streams import (
     BATCH,
     ONLINE,
@@ -210,7 +210,7 @@ def interrupt_at(monkeypatch, target, call, *, before):
 @pytest.mark.parametrize("call", [0, 2])
 def test_an_interrupted_step_never_happened(regressor, options, call, before, monkeypatch):
     estimator = small(regressor, **options)
-    interrupt_at(monkeypatch, "wgpr.base.step", call, before=before)
+    interrupt_at(monkeypatch, "wgpr.estimators.base.step", call, before=before)
     with pytest.raises(KeyboardInterrupt):
         estimator.partial_fit(X[:90], y[:90])
     assert estimator.n_samples_seen_ == 90
@@ -223,7 +223,7 @@ def test_an_interrupted_step_never_happened(regressor, options, call, before, mo
 
 def test_an_interrupted_calibration_never_happened(monkeypatch):
     estimator = small(LocalGPRegressor)
-    interrupt_at(monkeypatch, "wgpr.estimators.calibrate", 0, before=False)
+    interrupt_at(monkeypatch, "wgpr.estimators.regressors.calibrate", 0, before=False)
     with pytest.raises(KeyboardInterrupt):
         estimator.partial_fit(X[:90], y[:90])
     assert estimator.n_pending_ == estimator.n_samples_seen_ == 90
@@ -235,7 +235,7 @@ def test_an_interrupted_calibration_never_happened(monkeypatch):
 def test_an_interrupted_flush_can_be_repeated(regressor, monkeypatch):
     estimator = streamed(regressor)
     n_steps, n_pending = len(estimator.history_), estimator.n_pending_
-    interrupt_at(monkeypatch, "wgpr.base.step", 0, before=False)
+    interrupt_at(monkeypatch, "wgpr.estimators.base.step", 0, before=False)
     with pytest.raises(KeyboardInterrupt):
         estimator.flush()
     assert (estimator.n_pending_, len(estimator.history_)) == (n_pending, n_steps)
@@ -244,7 +244,7 @@ def test_an_interrupted_flush_can_be_repeated(regressor, monkeypatch):
 
 def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
     estimator = small(published)
-    interrupt_at(monkeypatch, "wgpr.sparse.maximise_bound", 10, before=True)
+    interrupt_at(monkeypatch, "wgpr.gp.sparse.maximise_bound", 10, before=True)
     with pytest.raises(KeyboardInterrupt):
         estimator.partial_fit(X[:90], y[:90])
     assert 0 < estimator.n_pending_ < 90
@@ -258,7 +258,7 @@ def interrupted_at_line(number):
     lines, before = [], sys.gettrace()
 
     def trace(frame, event, _):
-        if frame.f_code.co_filename != wgpr.base.__file__:
+        if frame.f_code.co_filename != wgpr.estimators.base.__file__:
             return None
         if event == "line":
             lines.append(frame.f_lineno)

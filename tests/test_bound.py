@@ -16,9 +16,9 @@ from reference import (
     titsias,
     waves,
 )
-from wgpr import linalg
-from wgpr.bound import Observations, Summary
-from wgpr.kernels import Hyperparameters
+from wgpr.gp import linalg
+from wgpr.gp.bound import Observations, Summary
+from wgpr.gp.kernels import Hyperparameters
 
 # Of the terms that the bound is a sum of.
 ROUNDING = 1e-11

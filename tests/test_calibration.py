@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streams import BATCH, queries, small, travelling
 from wgpr import WGPRegressor, load
-from wgpr.calibration import Calibration
+from wgpr.rules.calibration import Calibration
 
 WIDTH = 1.959964
 

@@ -6,8 +6,8 @@ import pytest
 from streams import published, queries, small, travelling
 from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted
 from wgpr.checks import require_count, require_number
-from wgpr.prediction import Blend
-from wgpr.trial import ALL_ROWS, Assignment
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment
+from wgpr.rules.prediction import Blend
 
 X, y = travelling()
 

@@ -14,7 +14,7 @@ import pytest
 
 from streams import assert_same_learning, travelling
 from wgpr import LocalGPRegressor, SparseGPRegressor, StreamingGPRegressor, WGPRegressor, load
-from wgpr.commands import cli
+from wgpr.cli import app as cli
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 SMALL = [
@@ -464,7 +464,7 @@ def test_compact_says_what_it_leaves_out(wgpr, fitted_map):
 def test_info_fits_the_terminal(fitted_map, width):
     from rich.console import Console
 
-    from wgpr.commands.summary import print_summary, summary
+    from wgpr.cli.show import print_summary, summary
 
     console = Console(width=width, file=io.StringIO())
     print_summary(summary(load(fitted_map), 1000), console)
@@ -474,7 +474,7 @@ def test_info_fits_the_terminal(fitted_map, width):
 
 
 def test_an_update_does_not_undo_that_of_another(wgpr, fitted_map, monkeypatch):
-    from wgpr.commands import learning
+    from wgpr.cli import learn as learning
 
     learn = learning._learn
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from reference import ALL_KERNELS, spread_out, waves
-from wgpr import search
-from wgpr.bound import Observations
-from wgpr.climbing import WORTHWHILE, climb
-from wgpr.linalg import NotFactorizableError
-from wgpr.scales import STRETCHES, Prior, Scales, typical
+from wgpr.gp import search
+from wgpr.gp.bound import Observations
+from wgpr.gp.hyperparameters import STRETCHES, Prior, Scales, typical
+from wgpr.gp.linalg import NotFactorizableError
+from wgpr.gp.optimize import WORTHWHILE, climb
 
 # Evaluations that an iteration may take, at the most.
 PER_ITERATION = 20

@@ -417,7 +417,7 @@ def test_history_is_bounded(regressor):
 
 @every_online_estimator
 def test_waiting_rows_do_not_hold_on_to_those_learned(regressor, monkeypatch):
-    monkeypatch.setattr("wgpr.base.step", lambda ensemble, *_, **__: (ensemble, None))
+    monkeypatch.setattr("wgpr.estimators.base.step", lambda ensemble, *_, **__: (ensemble, None))
     rows, targets = np.random.default_rng(0).normal(size=(100_010, 4)), np.zeros(100_010)
     estimator = small(regressor, batch_size=1000, **({"buffer_size": 1000} if regressor is WGPRegressor else {}))
     gc.collect()

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from wgpr import StreamingGPRegressor, WGPRegressor
+from wgpr.cli.demo import in_words, run_demo
+from wgpr.cli.race import LinearInterpolation, Moment, race
+from wgpr.cli.story import INTERPOLATION, ONE_GP, WGPR, results_table, verdict
 from wgpr.metrics import scores
-from wgpr.showcase.demo import in_words, run_demo
-from wgpr.showcase.race import LinearInterpolation, Moment, race
-from wgpr.showcase.story import INTERPOLATION, ONE_GP, WGPR, results_table, verdict
 from wgpr.survey import fly, hold_out, jacksboro
 
 
@@ -144,7 +144,7 @@ def hasty_contestants(survey, seed):
 
 
 def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
-    monkeypatch.setattr("wgpr.showcase.demo.contestants", hasty_contestants)
+    monkeypatch.setattr("wgpr.cli.demo.contestants", hasty_contestants)
     screen = console()
     names = ("lon", "lat", "depth [ft]")
     demo = run_demo(tmp_path, data=(survey.X, survey.y, names), seed=1, console=screen, size_of=lambda model: 1.0)
@@ -172,7 +172,7 @@ def test_rows_with_one_input_have_no_map(tmp_path):
 
 
 def test_the_quick_demo_flies_over_mountains_and_valley(tmp_path, monkeypatch):
-    monkeypatch.setattr("wgpr.showcase.demo.contestants", hasty_contestants)
+    monkeypatch.setattr("wgpr.cli.demo.contestants", hasty_contestants)
     demo = run_demo(tmp_path / "demo.html", quick=True, console=console(), size_of=lambda model: 1.0)
     assert demo.page.name == "demo.html"
     assert "truth" in {file.stem for file in demo.pictures}

@@ -30,13 +30,13 @@ from wgpr import (
     StreamingGPRegressor,
     Wasserstein,
 )
-from wgpr.ensemble import Ensemble, log_closeness
-from wgpr.linalg import NotFactorizableError
-from wgpr.model import NotFiniteError
-from wgpr.records import Change, StepRecord
-from wgpr.sparse import SparseLearner
-from wgpr.stepping import step
-from wgpr.trial import ALL_ROWS, Assignment
+from wgpr.ensemble.absorb import step
+from wgpr.ensemble.ensemble import Ensemble, log_closeness
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment
+from wgpr.ensemble.records import Change, StepRecord
+from wgpr.gp.linalg import NotFactorizableError
+from wgpr.gp.model import NotFiniteError
+from wgpr.gp.sparse import SparseLearner
 
 X, y = travelling(120)
 BATCHES = [(X[first : first + BATCH], y[first : first + BATCH]) for first in range(0, len(X), BATCH)]

@@ -16,9 +16,9 @@ from reference import (
     spread_out,
     waves,
 )
-from wgpr.exact import ExactLearner, calibrate, log_marginal_likelihood
-from wgpr.inducing import greedy
-from wgpr.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.exact import ExactLearner, calibrate, log_marginal_likelihood
+from wgpr.gp.inducing import greedy
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 MEAN = 0.7
 

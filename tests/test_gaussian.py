@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from ot.gaussian import bures_wasserstein_distance
 
 from reference import textbook_wasserstein
-from wgpr.gaussian import Gaussian, squared_wasserstein
+from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 
 # Squares of distances: their roots, and so their sums, are known to the root of the rounding of traces only.
 ROUNDING = 1e-12

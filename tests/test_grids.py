@@ -9,8 +9,9 @@ import xarray as xr
 from sklearn.exceptions import NotFittedError
 
 from streams import every_estimator, fitted, published, small, travelling
-from wgpr import StreamingGPRegressor, WGPRegressor, grids
-from wgpr.grids import Label, default_region, default_spacing, predict_grid
+from wgpr import StreamingGPRegressor, WGPRegressor
+from wgpr.io import grids
+from wgpr.io.grids import Label, default_region, default_spacing, predict_grid
 
 REGION, SPACING = (0.0, 10.0, 0.0, 3.0), (1.0, 0.5)
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters, relative_error, spread_out, waves
 from streams import assert_same_models
-from wgpr.growing import GrowingLearner
-from wgpr.inducing import enough
-from wgpr.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.inducing import enough
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
 KERNEL = SquaredExponential()
@@ -36,7 +36,7 @@ def lost_by(model, X):
 @every_kernel
 @pytest.mark.parametrize("tolerance", [0.1, 1.0, 10.0])
 def test_enough_is_enough_and_one_less_is_not(kernel, tolerance, monkeypatch):
-    monkeypatch.setattr("wgpr.inducing._AT_HOME", 1)
+    monkeypatch.setattr("wgpr.gp.inducing._AT_HOME", 1)
     X, _ = rows(60)
     theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 60)
     chosen = enough(kernel, theta, X, weights, 60, tolerance).tolist()
@@ -159,7 +159,7 @@ def test_hyperparameters_can_be_left_as_the_first_batch_made_them():
 
 def test_the_neighbourhood_tells_how_the_field_goes_on():
     """Of the neighbours' observations and its own, `shared` is likelier than what the model learned alone."""
-    from wgpr.joint import as_seen_by, evidence
+    from wgpr.gp.joint import as_seen_by, evidence
 
     X, y = rows(150, 1)
     order = np.argsort(X[:, 0])

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters
-from wgpr import inducing
-from wgpr.inducing import greedy, spread_out, starts
-from wgpr.kernels import SquaredExponential
+from wgpr.gp import inducing
+from wgpr.gp.inducing import greedy, spread_out, starts
+from wgpr.gp.kernels import SquaredExponential
 
 KERNEL = SquaredExponential()
 THETA = hyperparameters(KERNEL, 2)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from reference import exact_field_at, learned, relative_error, unlearned
 from streams import queries, small, streamed, travelling
 from wgpr import Hyperparameters, Nearest, SquaredExponential, WGPRegressor
-from wgpr.ensemble import Ensemble
-from wgpr.prediction import Joined, Panel, answering_model, predict, predict_jointly
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.rules.prediction import Joined, Panel, answering_model, predict, predict_jointly
 
 KERNEL = SquaredExponential()
 THETA = Hyperparameters(1.0, np.ones(1), 0.1)
@@ -215,7 +215,7 @@ def test_a_neighbourhood_is_made_again_when_one_of_it_changes_and_only_then():
 
 
 def test_no_more_is_kept_than_memory_allows(monkeypatch):
-    monkeypatch.setattr("wgpr.neighbourhood._MOST_NUMBERS", 3000)
+    monkeypatch.setattr("wgpr.ensemble.joint_cache._MOST_NUMBERS", 3000)
     ensemble = on_a_line(*[np.sin] * 6, n=5)
     for number in range(6):
         ensemble.with_neighbours(number, 1000)

@@ -17,8 +17,8 @@ from reference import (
     unlearned,
     waves,
 )
-from wgpr.joint import JointModel, as_seen_by, evidence, joined, log_evidence_of_rows, parts_of, surprise, with_rows
-from wgpr.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.joint import JointModel, as_seen_by, evidence, joined, log_evidence_of_rows, parts_of, surprise, with_rows
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
 every_dimension = pytest.mark.parametrize("d", [1, 2, 8])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference import ALL_KERNELS, central_differences, hyperparameters, relative_error, sklearn_kernel, spread_out
-from wgpr.kernels import (
+from wgpr.gp.kernels import (
     KERNELS,
     Hyperparameters,
     KernelBlock,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from wgpr import linalg
-from wgpr.linalg import JITTERS, NotFactorizableError, cholesky, cholesky_with_jitter
+from wgpr.gp import linalg
+from wgpr.gp.linalg import JITTERS, NotFactorizableError, cholesky, cholesky_with_jitter
 
 SIZES = pytest.mark.parametrize("n", [1, 2, 17])
 

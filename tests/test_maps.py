@@ -32,10 +32,10 @@ from streams import (
     travelling,
 )
 from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
-from wgpr.ensemble import Ensemble
-from wgpr.prediction import Nearest
-from wgpr.storage import container
-from wgpr.storage.saving import contents_of
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.io import container
+from wgpr.io.saving import contents_of
+from wgpr.rules.prediction import Nearest
 
 FIXTURES = Path(__file__).parent / "maps"
 
@@ -454,4 +454,4 @@ def test_saving_into_no_folder_says_so(tmp_path):
 
 
 def test_all_estimators_can_be_loaded():
-    assert {type(kind()).__name__ for kind in ALL} == set(wgpr.maps.ESTIMATORS)
+    assert {type(kind()).__name__ for kind in ALL} == set(wgpr.io.maps.ESTIMATORS)

@@ -5,13 +5,13 @@ import pytest
 
 from streams import BATCH, small, travelling
 from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein, WGPRegressor
-from wgpr.ensemble import Ensemble
-from wgpr.exact import ExactLearner
-from wgpr.growing import GrowingLearner
-from wgpr.merging import within
-from wgpr.sparse import SparseLearner
-from wgpr.splitting import Worthwhile
-from wgpr.stepping import step
+from wgpr.ensemble.absorb import step
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.merging import within
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.exact import ExactLearner
+from wgpr.gp.sparse import SparseLearner
+from wgpr.rules.splitting import Worthwhile
 
 KERNEL = SquaredExponential()
 THETA = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)

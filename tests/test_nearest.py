@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wgpr.nearest import NearestIndex
+from wgpr.ensemble.index import NearestIndex
 
 N_FEATURES = 2
 # Coordinates are small whole numbers: distances are exact, and there are many ties and repeated points.

@@ -18,14 +18,14 @@ from streams import (
     travelling,
 )
 from wgpr import Hyperparameters, WGPRegressor, apply, diff, load
-from wgpr.bound import Observations
-from wgpr.exact import ExactLearner, log_marginal_likelihood
-from wgpr.gaussian import Gaussian, squared_wasserstein
-from wgpr.growing import GrowingLearner
-from wgpr.joint import evidence, joined, log_evidence_of_rows
-from wgpr.kernels import RationalQuadratic
-from wgpr.prediction import Blend
-from wgpr.sparse import explained
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.bound import Observations
+from wgpr.gp.exact import ExactLearner, log_marginal_likelihood
+from wgpr.gp.gaussian import Gaussian, squared_wasserstein
+from wgpr.gp.joint import evidence, joined, log_evidence_of_rows
+from wgpr.gp.kernels import RationalQuadratic
+from wgpr.gp.sparse import explained
+from wgpr.rules.prediction import Blend
 
 X, y = travelling()
 QUERIES = queries()

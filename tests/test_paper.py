@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joblib import parallel_config
 
+from reproduction import ablation, learning, running, search, stability, sweep, tables, toy
+from reproduction import journal as journal_module
+from reproduction.contestants import CONTESTANTS, make_lgpr, make_ovfe, make_wgpr, threshold
+from reproduction.jobs import Job, run
+from reproduction.journal import Journal, JournalError, commit
+from reproduction.learning import judge, learn
+from reproduction.plan import BATCH_SIZE, COURSES, FULL, N_CANDIDATES, N_INDUCING, QUICK, TOY
+from reproduction.protocol import everything, prepare, validation
 from streams import assert_same_learning, queries, travelling
 from wgpr import WGPRegressor
 from wgpr.datasets import Dataset, load
-from wgpr.paper import ablation, learning, running, search, stability, sweep, tables, toy
-from wgpr.paper import journal as journal_module
-from wgpr.paper.contestants import CONTESTANTS, make_lgpr, make_ovfe, make_wgpr, threshold
-from wgpr.paper.jobs import Job, run
-from wgpr.paper.journal import Journal, JournalError, commit
-from wgpr.paper.learning import judge, learn
-from wgpr.paper.plan import BATCH_SIZE, COURSES, FULL, N_CANDIDATES, N_INDUCING, QUICK, TOY
-from wgpr.paper.protocol import everything, prepare, validation
 
 TINY = replace(QUICK, n_trials=1, max_rows=300, max_test_rows=200, toy_seeds=(0,), toy_search_seeds=(100,))
 every_contestant = pytest.mark.parametrize("contestant", CONTESTANTS.values(), ids=CONTESTANTS)
@@ -90,7 +90,7 @@ def numbered(monkeypatch, data):
     """What is loaded from now on: the same with the number of each row as its target, test rows last."""
     n = len(data.y)
     data = replace(data, y=np.arange(float(n)), y_test=n + np.arange(float(len(data.y_test))))
-    monkeypatch.setattr("wgpr.paper.protocol.load", lambda name, folder, *, fetch: data)
+    monkeypatch.setattr("reproduction.protocol.load", lambda name, folder, *, fetch: data)
     return data
 
 

@@ -9,14 +9,14 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from wgpr.paper import figures, published
-from wgpr.paper.ablation import COURSES as ABLATED
-from wgpr.paper.contestants import CONTESTANTS
-from wgpr.paper.figures import PREDICTION, SPLITTING
-from wgpr.paper.journal import Journal
-from wgpr.paper.marks import NAMES, STYLES, tick
-from wgpr.paper.plan import COURSES, FULL
-from wgpr.paper.tables import EXACT, INTERPOLATION
+from reproduction import figures, published
+from reproduction.ablation import COURSES as ABLATED
+from reproduction.contestants import CONTESTANTS
+from reproduction.figures import PREDICTION, SPLITTING
+from reproduction.journal import Journal
+from reproduction.marks import NAMES, STYLES, tick
+from reproduction.plan import COURSES, FULL
+from reproduction.tables import EXACT, INTERPOLATION
 
 SEEDS = (0, 1, 2)
 PICTURES = {

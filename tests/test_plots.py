@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from streams import BATCH, every_estimator, published, small, travelling
 from wgpr import SparseGPRegressor, StreamingGPRegressor, Wasserstein
-from wgpr.grids import predict_grid
+from wgpr.io.grids import predict_grid
 from wgpr.plots import (
     COLOURS,
     plot_1d,
@@ -28,7 +28,7 @@ from wgpr.plots import (
     plot_uncertainty,
     summary_figure,
 )
-from wgpr.territories import colour_numbers, neighbours
+from wgpr.plots.regions import colour_numbers, neighbours
 
 matplotlib.use("Agg")
 COARSE = {1: 0.1, 2: 0.5}

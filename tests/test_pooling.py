@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import hyperparameters, unlearned
-from wgpr.growing import GrowingLearner
-from wgpr.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
-from wgpr.pooling import Belief, of_new_model, of_next_batch
-from wgpr.scales import STD_OF_NEW, STD_OF_STEP, Scales, typical
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Scales, typical
+from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
+from wgpr.gp.pooling import Belief, of_new_model, of_next_batch
 
 KERNEL, SCALES = SquaredExponential(), Scales(np.array([1.0, 2.0]), 1.5)
 stds = st.floats(0.05, 5.0)

@@ -20,9 +20,9 @@ from wgpr import (
     SquaredExponential,
     Weighted,
 )
-from wgpr.ensemble import Ensemble
-from wgpr.gaussian import Gaussian
-from wgpr.prediction import Blend, Panel, answering_model, predict, predict_jointly
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.gp.gaussian import Gaussian
+from wgpr.rules.prediction import Blend, Panel, answering_model, predict, predict_jointly
 
 RULES = [
     Nearest(),
@@ -172,7 +172,7 @@ def test_an_answer_does_not_depend_on_the_other_queries(rule):
 def test_many_queries_are_answered_in_pieces(rule, monkeypatch):
     ensemble, X = scattered_ensemble(), queries(50)
     whole = np.array(predict(ensemble, rule, X))
-    monkeypatch.setattr("wgpr.prediction._PIECE", 7)
+    monkeypatch.setattr("wgpr.rules.prediction._PIECE", 7)
     np.testing.assert_allclose(np.array(predict(ensemble, rule, X)), whole, rtol=1e-9)
 
 

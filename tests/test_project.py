@@ -14,49 +14,45 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "wgpr"
+# Folders (and modules in the root) of the package, lowest first. A layer imports from itself and from layers below it.
 LAYERS = [
-    "checks linalg climbing shelf workers kernels bound",
-    "gaussian scales search inducing model joint sparse exact pooling growing",
-    "nearest neighbourhood ensemble records trial splitting merging stepping prediction batching calibration",
-    "units state grids storage.atomic storage.container storage.models storage.history storage.values storage.checking"
-    " storage.saving storage.differences",
-    "base estimators datasets metrics",
-    "maps territories plots report survey csvtable tables",
-    "showcase.race showcase.story showcase.demo",
-    "paper.published paper.plan paper.protocol paper.contestants paper.learning paper.journal paper.jobs",
-    "paper.search paper.tables paper.toy paper.sweep paper.ablation paper.stability paper.running",
-    "paper.numbers paper.verdicts paper.contributions paper.comparison paper.marks paper.figures paper.sections"
-    " paper.reproduce",
-    "commands.settings commands.console commands.summary commands.drawing commands.answering commands.columns",
-    "commands.options commands.parsing commands.learning commands.live commands.conversing commands.reproducing",
-    "commands.cli __init__",
+    "checks",
+    "gp",
+    "ensemble",
+    "rules",
+    "estimators",
+    "metrics datasets survey",
+    "io",
+    "plots report",
+    "cli",
+    "__init__",
 ]
-LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules.split()}
-CORE = sorted(module for module in LEVEL if LEVEL[module] < 3)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
+MODULES = sorted(".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in SOURCES.rglob("*.py"))
+CORE = [module for module in MODULES if LEVEL[module.split(".")[0]] <= LEVEL["rules"]]
 
 
 def source(module):
     return SOURCES.joinpath(*module.split(".")).with_suffix(".py").read_text()
 
 
-def imported_modules(module):
-    """Modules of the package that this one imports, at its top or later."""
+def imported_layers(module):
+    """Layers of the package that a module imports from, at its top or later."""
     for node in ast.walk(ast.parse(source(module))):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "wgpr":
-            package = node.module.removeprefix("wgpr").removeprefix(".")
-            names = [f"{package}.{alias.name}".removeprefix(".") for alias in node.names]
-            yield from (name if name in LEVEL else package for name in names)
+            path = node.module.split(".")[1:]
+            yield from path[:1] or [alias.name for alias in node.names]
 
 
-def test_every_module_has_a_layer():
-    found = {".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in SOURCES.rglob("*.py")}
-    assert found - {"storage.__init__", "commands.__init__", "showcase.__init__", "paper.__init__"} == set(LEVEL)
+def test_every_folder_has_a_layer():
+    assert {module.split(".")[0] for module in MODULES} == set(LEVEL)
 
 
-@pytest.mark.parametrize("module", sorted(LEVEL))
+@pytest.mark.parametrize("module", MODULES)
 def test_nothing_imports_upward(module):
-    for imported in imported_modules(module):
-        assert LEVEL[imported] <= LEVEL[module], f"{module} imports {imported}"
+    level = LEVEL[module.split(".")[0]]
+    for layer in imported_layers(module):
+        assert LEVEL[layer] <= level, f"{module} imports from {layer}"
 
 
 @pytest.mark.parametrize("module", CORE)
@@ -74,9 +70,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_examples_in_docstrings_are_true():
-    results = [
-        doctest.testmod(importlib.import_module(f"wgpr.{module}")) for module in sorted(set(LEVEL) - {"__init__"})
-    ]
+    results = [doctest.testmod(importlib.import_module(f"wgpr.{module}")) for module in MODULES if module != "__init__"]
     assert sum(result.attempted for result in results) > 0
     assert sum(result.failed for result in results) == 0
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from streams import BATCH, assert_same_learning, small, travelling
 from test_prediction import Oracle
 from wgpr import WGPRegressor
-from wgpr.batching import InOrder, Regional
-from wgpr.ensemble import Ensemble
-from wgpr.stepping import step
+from wgpr.ensemble.absorb import step
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.rules.batching import InOrder, Regional
 
 N = 130
 X, y = travelling(N)
@@ -95,7 +95,7 @@ def watched():
         return step(ensemble, rows, targets, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wgpr.base.step", watching)
+        patch.setattr("wgpr.estimators.base.step", watching)
         yield batches
 
 

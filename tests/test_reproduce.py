@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from wgpr.commands import reproducing
-from wgpr.commands.cli import app
-from wgpr.paper import published, running, tables
-from wgpr.paper import reproduce as reproduction
-from wgpr.paper.contestants import CONTESTANTS
-from wgpr.paper.jobs import Job
-from wgpr.paper.journal import Journal, JournalError
-from wgpr.paper.plan import QUICK
-from wgpr.paper.reproduce import reproduce
-from wgpr.paper.running import StudyProgress, available
+from reproduction import __main__ as reproducing
+from reproduction import published, running, tables
+from reproduction import reproduce as reproduction
+from reproduction.contestants import CONTESTANTS
+from reproduction.jobs import Job
+from reproduction.journal import Journal, JournalError
+from reproduction.plan import QUICK
+from reproduction.reproduce import reproduce
+from reproduction.running import StudyProgress, available
+from wgpr.cli.app import app
 
 TINY = replace(
     QUICK,

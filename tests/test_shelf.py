@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wgpr.shelf import Shelf
+from wgpr.ensemble.shelf import Shelf
 
 # Around the ends of boards, whatever their width is among the powers of two up to 256.
 LENGTHS = [0, 1, 2, 255, 256, 257, 511, 512, 513, 600]

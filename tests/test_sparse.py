@@ -22,13 +22,13 @@ from reference import (
     unlearned,
     waves,
 )
-from wgpr import linalg
-from wgpr.climbing import climb
-from wgpr.inducing import greedy
-from wgpr.kernels import Hyperparameters, SquaredExponential
-from wgpr.linalg import NotFactorizableError
-from wgpr.scales import Scales
-from wgpr.sparse import SparseLearner
+from wgpr.gp import linalg
+from wgpr.gp.hyperparameters import Scales
+from wgpr.gp.inducing import greedy
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.linalg import NotFactorizableError
+from wgpr.gp.optimize import climb
+from wgpr.gp.sparse import SparseLearner
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
 every_dimension = pytest.mark.parametrize("d", [1, 2, 8])

@@ -18,8 +18,8 @@ from wgpr import (
     SolarGPRegressor,
     Wasserstein,
 )
-from wgpr.ensemble import Ensemble
-from wgpr.trial import ALL_ROWS, Assignment, Distances
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Distances
 
 NEW = [(ALL_ROWS, None)]
 

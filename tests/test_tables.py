@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from wgpr.tables import Chunk, Table, TableError, TableFormat, expand, kind_of, write_table
+from wgpr.io.tables import Chunk, Table, TableError, TableFormat, expand, kind_of, write_table
 
 SKIP = TableFormat(missing="skip")
 VALUES = np.array([[1.5, -2.0, 30.0], [4.25, 5e-3, -6.125]])

@@ -27,18 +27,19 @@ from streams import (
     small,
     travelling,
 )
-from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein, WGPRegressor, bound
-from wgpr.ensemble import Ensemble
-from wgpr.exact import ExactLearner, ExactModel
-from wgpr.gaussian import Gaussian
-from wgpr.growing import GrowingLearner
-from wgpr.linalg import NotFactorizableError
-from wgpr.model import NotFiniteError, movement
-from wgpr.sparse import SparseLearner
-from wgpr.splitting import Worthwhile
-from wgpr.stepping import step
-from wgpr.trial import Trial
-from wgpr.workers import Workers
+from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein, WGPRegressor
+from wgpr.ensemble.absorb import step
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import Trial
+from wgpr.ensemble.workers import Workers
+from wgpr.gp import bound
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.exact import ExactLearner, ExactModel
+from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.linalg import NotFactorizableError
+from wgpr.gp.model import NotFiniteError, movement
+from wgpr.gp.sparse import SparseLearner
+from wgpr.rules.splitting import Worthwhile
 
 SEED = 7
 SPARSE = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=5)

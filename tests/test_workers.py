@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import wgpr.workers
-from wgpr.workers import Workers
+import wgpr.ensemble.workers
+from wgpr.ensemble.workers import Workers
 
 # Seconds that a process may take to start or to end, on a busy machine; and less, where it might wait for ever.
 PATIENCE = 60
@@ -29,7 +29,7 @@ def light(tmp_path_factory):
     """A folder with a package `wgpr` that imports nothing by itself: processes that find it there start faster."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "wgpr").mkdir()
-    (folder / "wgpr" / "__init__.py").write_text(f"__path__ = {[str(Path(wgpr.workers.__file__).parent)]!r}\n")
+    (folder / "wgpr" / "__init__.py").write_text(f"__path__ = {[str(Path(wgpr.ensemble.workers.__file__).parent)]!r}\n")
     return folder
 
 
@@ -275,7 +275,7 @@ BEGINNING = """
 import json, os, threading, time
 from functools import partial
 import numpy as np
-from wgpr.workers import Workers
+from wgpr.ensemble.workers import Workers
 
 def ready(n_jobs):
     while len(set(pids := Workers(n_jobs).run([os.getpid] * n_jobs))) < n_jobs:

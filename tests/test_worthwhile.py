@@ -7,11 +7,11 @@ from reference import hyperparameters, learned, unlearned
 from streams import small
 from wgpr import SquaredExponential, WGPRegressor
 from wgpr.datasets import two_regimes
-from wgpr.ensemble import Ensemble
-from wgpr.growing import GrowingLearner
-from wgpr.kernels import Hyperparameters
-from wgpr.splitting import Worthwhile
-from wgpr.trial import Trial
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import Trial
+from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.kernels import Hyperparameters
+from wgpr.rules.splitting import Worthwhile
 
 KERNEL = SquaredExponential()
 

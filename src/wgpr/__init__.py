@@ -1,19 +1,19 @@
 """Online Gaussian process regression for worlds that are not the same everywhere."""
 
-from wgpr.batching import InOrder, Regional
-from wgpr.estimators import (
+from wgpr.ensemble.records import StepRecord
+from wgpr.estimators.regressors import (
     LocalGPRegressor,
     SolarGPRegressor,
     SparseGPRegressor,
     StreamingGPRegressor,
     WGPRegressor,
 )
-from wgpr.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.maps import apply, diff, load
-from wgpr.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
-from wgpr.records import StepRecord
-from wgpr.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
-from wgpr.storage.container import MapError
+from wgpr.gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from wgpr.io.container import MapError
+from wgpr.io.maps import apply, diff, load
+from wgpr.rules.batching import InOrder, Regional
+from wgpr.rules.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
+from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
 
 __version__ = "0.1.0"
 

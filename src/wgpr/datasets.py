@@ -13,8 +13,8 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from sklearn.utils import check_random_state
 
-from wgpr.kernels import Hyperparameters, SquaredExponential
-from wgpr.linalg import Array, Indices, cholesky_with_jitter
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter
 
 _ROWS_OF_A_STRETCH = 250  # of a boat's track: some two kilometres on Lake Opinicon
 _ROWS_OF_A_BLOCK = 100  # of a recording: ten seconds of SARCOS

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from wgpr.linalg import Array
+from wgpr.gp.linalg import Array
 
 # Half the width of the central 95 % interval of a Gaussian, in standard deviations.
 HALF_WIDTH_95 = 1.959963984540054

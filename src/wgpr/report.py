@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from matplotlib.figure import Figure
 
-from wgpr.storage.atomic import write_whole
+from wgpr.io.atomic import write_whole
 
 _STYLE = """
 :root { color-scheme: light dark; }

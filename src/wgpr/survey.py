@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from wgpr.checks import require_count, require_number
-from wgpr.grids import Label
-from wgpr.linalg import Array, Indices
+from wgpr.gp.linalg import Array, Indices
+from wgpr.io.grids import Label
 
 KM_PER_DEGREE = 2 * pi * 6371.0088 / 360  # along a meridian, on the mean sphere
 

@@ -16,7 +16,7 @@ from wgpr import (  # noqa: E402
     WGPRegressor,
     load,
 )
-from wgpr.storage.container import VERSION  # noqa: E402
+from wgpr.io.container import VERSION  # noqa: E402
 
 CASES = {
     "wgpr": (streamed(WGPRegressor), False),

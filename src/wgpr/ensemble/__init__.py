@@ -1,0 +1,1 @@
+"""The ensemble of local models and the step of the algorithm."""

@@ -1,0 +1,110 @@
+"""The units that an ensemble works in: those of its first rows, whatever units the user has.
+
+Optimisation is chaotic: a change in the last digit of one number can end in another, equally good optimum. Rows are
+therefore shifted, scaled and rounded (to 26 binary digits of the spread, far below any noise), so that metres and
+kilometres give the same numbers to the last bit, and with them the same ensemble.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpr.gp.hyperparameters import Scales, constant_columns, root_mean_square
+from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.linalg import Array, columns
+
+_STEPS = 2.0**26
+
+# Further away than this all queries are the same: nothing is known there, and squares must be representable.
+_FAR = 1e60
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """One unit of length for all inputs, so that nearest stays nearest, and one for the target: for each output.
+
+    origin, spread : (d,) of the inputs; ratio : (d,) of each spread to the unit of length.
+    zero, height : origin and unit of the target; (k,) if there is a column for each output.
+    rounds_inputs : (d,), rounds_target : whether the spread is known, and so what is too small to matter.
+    """
+
+    origin: Array
+    spread: Array
+    ratio: Array
+    zero: float | Array
+    height: float | Array
+    rounds_inputs: NDArray[np.bool_]
+    rounds_target: bool | NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, X: Array, y: Array) -> "Units":
+        """Units that suit the rows `X` (n, d), `y` (n,) or (n, k)."""
+        targets = columns(y)
+        origin, zero = np.median(X, axis=0), np.median(targets, axis=0)
+        scales = [Scales.of(X, target, middle) for target, middle in zip(targets.T, zero, strict=True)]
+        spread = _typical_deviation(X, origin, otherwise=scales[0].inputs)
+        height = _typical_deviation(targets, zero, otherwise=np.array([scale.target for scale in scales]))
+        ratio = spread / root_mean_square(spread)
+        mantissa, exponent = np.frexp(ratio)
+        return cls(
+            origin,
+            spread,
+            np.ldexp(_rounded(mantissa), exponent),
+            _of_outputs(zero, y),
+            _of_outputs(height, y),
+            ~constant_columns(X),
+            _of_outputs(~constant_columns(targets), y),
+        )
+
+    @property
+    def length(self) -> Array:
+        """(d,): one unit of length, in the user's units."""
+        return self.spread / self.ratio
+
+    @property
+    def target_unit(self) -> float:
+        """What amplitudes, noises, distances and evidences are told in: the unit of the target, if there is one.
+
+        Several outputs have a unit each. What is one number for all of them is told in these units, so that it is the
+        same whatever units the user has.
+        """
+        return float(np.ravel(self.height)[0]) if np.size(self.height) == 1 else 1.0
+
+    def inputs(self, X: Array) -> Array:
+        """The user's inputs (n, d) in these units."""
+        relative = ((X - self.origin) / self.spread).clip(-_FAR, _FAR)
+        return np.where(self.rounds_inputs, _rounded(relative), relative) * self.ratio
+
+    def targets(self, y: Array) -> Array:
+        """The user's targets (n,) or (n, k) in these units."""
+        relative = (y - self.zero) / self.height
+        return np.where(self.rounds_target, _rounded(relative), relative)
+
+    def inputs_for_user(self, X: Array) -> Array:
+        """Inputs (n, d) of these units in the user's."""
+        return self.origin + X * self.length
+
+    def hyperparameters(self, theta: Hyperparameters) -> Hyperparameters:
+        """The user's hyperparameters in these units."""
+        return theta.scaled(1.0 / self.length, 1.0 / self.target_unit)
+
+    def for_user(self, theta: Hyperparameters) -> Hyperparameters:
+        """Hyperparameters of these units in the user's."""
+        return theta.scaled(self.length, self.target_unit)
+
+
+def _of_outputs(values: NDArray[Any], y: Array) -> Any:
+    """`values` (k,) of the outputs, or the only one of them if `y` has no axis for them."""
+    return values if y.ndim > 1 else values.item()
+
+
+def _typical_deviation(X: Array, centre: Array | float, otherwise: Array | float) -> Array:
+    """Of each column: the median, because one outlier must not make everything else too small to matter."""
+    median = np.median(np.abs(X - centre), axis=0)
+    return np.where(median > 0, median, otherwise)
+
+
+def _rounded(values: Array) -> Array:
+    return np.round(values * _STEPS) / _STEPS

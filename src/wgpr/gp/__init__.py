@@ -1,0 +1,1 @@
+"""Gaussian processes on plain arrays: kernels, bounds, hyperparameters, local models and their learners."""

@@ -1,0 +1,232 @@
+"""The exact model of LGPR: a small Gaussian process on its own data, hyperparameters shared (docs/method.md, 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wgpr.gp import inducing
+from wgpr.gp.bound import LOG_2PI
+from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.hyperparameters import Prior, Scales, typical
+from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
+from wgpr.gp.linalg import (
+    Array,
+    Indices,
+    cholesky_with_jitter,
+    column_squares,
+    columns,
+    diagonal,
+    frozen,
+    inner,
+    inverse_lower,
+    log_determinant,
+    n_outputs,
+    solve_lower,
+    solve_lower_transposed,
+)
+from wgpr.gp.model import Neighbour, Sketch, mean_target, movement, require_finite, running_mean, seen_by_both
+from wgpr.gp.search import likeliest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactModel:
+    """A local model that keeps its rows.
+
+    kernel, theta, mean : the prior, shared by all models of an ensemble.
+    inputs : (n, d), targets : (n,) the rows kept.
+    L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
+    n_seen, centre : number of rows seen, kept or not, and their mean (d,).
+    log_evidence : of the latest rows given those before them.
+    Of several outputs mean is (k,), targets and alpha are (n, k); log_evidence is a sum.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float | Array
+    inputs: Array
+    targets: Array
+    L: Array
+    alpha: Array
+    n_seen: int
+    centre: Array
+    log_evidence: float
+
+    n_evaluations = 0  # there is no bound
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
+        k = self._whitened(X)
+        variance = self.kernel.variance(self.theta) - column_squares(k)
+        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
+
+    def posterior(self, X: Array) -> Gaussian:
+        """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
+        k = self._whitened(X)
+        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k)
+
+    def __repr__(self) -> str:
+        return f"ExactModel({len(self.inputs)} rows kept, {self.n_seen} rows seen, {self.theta})"
+
+    def _whitened(self, X: Array) -> Array:
+        """`L^-1 K_x*`, (n kept, n)."""
+        return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
+
+
+def remembered(
+    kernel: Kernel,
+    theta: Hyperparameters,
+    mean: float | Array,
+    inputs: Array,
+    targets: Array,
+    n_seen: int,
+    centre: Array,
+    log_evidence: float,
+) -> ExactModel:
+    """The model that keeps just these rows, (n, d) and (n,) or (n, k)."""
+    L = _factor(kernel, theta, inputs)
+    return _model(kernel, theta, mean, inputs, targets, L, n_seen, centre, log_evidence)
+
+
+def _model(
+    kernel: Kernel,
+    theta: Hyperparameters,
+    mean: float | Array,
+    inputs: Array,
+    targets: Array,
+    L: Array,
+    n_seen: int,
+    centre: Array,
+    log_evidence: float,
+) -> ExactModel:
+    alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
+    require_finite(L, alpha, log_evidence)
+    for array in (inputs, targets, L, alpha, centre):
+        frozen(array)
+    return ExactModel(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
+
+
+@dataclass(frozen=True)
+class ExactLearner:
+    """Grows exact models with the hyperparameters and the prior mean that it is given.
+
+    max_samples : rows that a model may keep; beyond it, those that the others explain best are dropped.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float | Array
+    max_samples: int | None = None
+
+    n_neighbours = 0  # what they know is known already: hyperparameters are shared
+
+    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> ExactModel:
+        n_features = X.shape[1]
+        inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
+        nothing = ExactModel(
+            self.kernel, self.theta, self.mean, inputs, targets, np.empty((0, 0), order="F"), targets,
+            0, np.zeros(n_features), 0.0,
+        )  # fmt: skip
+        return self.update(nothing, X, y, rng)
+
+    def update(
+        self,
+        model: ExactModel,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        neighbours: Sequence[Neighbour] = (),
+        sketch: Sketch | None = None,
+    ) -> ExactModel:
+        """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
+        if sketch is not None:
+            return sketch.start
+        inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
+        L, log_evidence = self._grown(model, X, y)
+        if self.max_samples is not None and len(inputs) > self.max_samples:
+            kept = self._kept(inputs, self.max_samples)
+            inputs, targets = inputs[kept], targets[kept]
+            L = _factor(self.kernel, self.theta, inputs)
+        centre = running_mean(model.centre, model.n_seen, X)
+        n_seen = model.n_seen + len(X)
+        return _model(self.kernel, self.theta, self.mean, inputs, targets, L, n_seen, centre, log_evidence)
+
+    def sketch(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+        """The update itself, which is in closed form."""
+        updated = self.update(model, X, y, rng)
+        moved = movement(model.predict(model.inputs), updated.predict(model.inputs))
+        return Sketch(moved, updated.predict(X), -updated.log_evidence, updated)
+
+    def _kept(self, inputs: Array, n: int) -> Indices:
+        """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
+        informative = inducing.spread_out(self.kernel, self.theta, inputs, n)
+        rest = np.setdiff1d(np.arange(len(inputs)), informative)
+        return np.sort(np.concatenate([informative, rest[len(rest) - (n - len(informative)) :]]))
+
+    def preview(self, X: Array, y: Array) -> ExactModel:
+        return self.start(X, y, np.random.default_rng(0))
+
+    def glance(self, model: ExactModel, X: Array, y: Array) -> ExactModel:
+        return replace(self, max_samples=None).update(model, X, y, np.random.default_rng(0))
+
+    def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
+        both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
+        n_seen, centre = seen_by_both(model, other)
+        return replace(both, n_seen=n_seen, centre=frozen(centre), log_evidence=model.log_evidence)
+
+    def settled(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
+        return model
+
+    def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
+        """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.
+
+        [K, k; k^T, c] = [L, 0; V^T, S] [L, 0; V^T, S]^T with V = L^-1 k and S S^T = c - V^T V.
+        """
+        n_old, n_new = len(model.inputs), len(X)
+        V = solve_lower(model.L, self.kernel(self.theta, model.inputs, X)) if n_old else np.empty((0, n_new))
+        innovation = self.kernel(self.theta, X, X) - V.T @ V
+        diagonal(innovation)[:] += self.theta.noise**2
+        S, _ = cholesky_with_jitter(innovation)
+        L = np.zeros((n_old + n_new, n_old + n_new), order="F")
+        L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
+        surprise = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
+        return L, -0.5 * float(inner(surprise, surprise) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
+
+
+def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+    K = kernel(theta, X, X)
+    diagonal(K)[:] += theta.noise**2
+    L, _ = cholesky_with_jitter(K)
+    return L
+
+
+def log_marginal_likelihood(kernel: Kernel, theta: Hyperparameters, X: Array, y: Array) -> tuple[float, Array]:
+    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`; summed over the outputs.
+
+    Rasmussen and Williams, equations 2.30 and 5.9.
+
+    Parameters
+    ----------
+    X : (n, d), y : (n,) or (n, k).
+    """
+    block = KernelBlock(kernel, theta, X, X)
+    K = block.K.copy()
+    diagonal(K)[:] += theta.noise**2
+    L, _ = cholesky_with_jitter(K)
+    L_inverse = inverse_lower(L)
+    alpha = solve_lower_transposed(L, solve_lower(L, columns(y)))
+    value = -0.5 * float(inner(columns(y), alpha) + n_outputs(y) * log_determinant(L) + y.size * LOG_2PI)
+    # d / dK = 1/2 (alpha alpha^T - k K^-1), and dK / d log s = 2 s^2 I
+    G = 0.5 * (alpha @ alpha.T - n_outputs(y) * (L_inverse.T @ L_inverse))
+    by_noise = 2.0 * theta.noise**2 * G.trace()
+    return value, np.append(block.pull_back(G).log_hyperparameters(), by_noise)
+
+
+def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:
+    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
+    mean = mean_target(y)
+    scales = Scales.of(X, y, mean)
+    prior = Prior.of_new_model(kernel, scales)
+    return likeliest(
+        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean), typical(kernel, scales), prior, max_iter
+    )

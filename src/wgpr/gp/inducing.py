@@ -1,0 +1,158 @@
+"""Where to put pseudo-inputs before the optimiser moves them. Nothing matters more (docs/method.md, 2)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.gp.linalg import Array, Indices, pivots_of
+
+# Points that the chosen ones explain to this part of the prior variance tell nothing that can be computed with.
+_EXPLAINED = 1e-10
+
+# Pseudo-inputs closer together than this (in length-scales) would only make the factorisation worse.
+_APART = 0.03
+
+# Rows whose covariance matrix is made at once: that takes less time than making some of its rows, one by one.
+_FEW = 1000
+
+# Pseudo-inputs that a model should have at least, to know where it is.
+_AT_HOME = 20
+
+
+def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
+    """Indices of up to `n` rows of `X`, each the least known given those before it.
+
+    Once everything is explained, the rest are those furthest from the chosen ones: a field that looks smooth now
+    may turn out to be rugged, and a model with few pseudo-inputs could not follow.
+
+    Parameters
+    ----------
+    X : (N, d) rows to choose from.
+    n_kept : the first so many rows come first (unless they repeat each other).
+
+    Returns
+    -------
+    Fewer than `n` indices when there are no more rows that are apart from each other.
+    """
+    chosen = greedy(kernel, theta, X, n, n_kept)
+    if not len(chosen):  # a variance so small that it counts as nothing: any row will do
+        chosen = np.zeros(1, dtype=np.intp)
+    return _with_furthest(X / theta.lengthscales, chosen, n)
+
+
+def _with_furthest(scaled: Array, chosen: Indices, n: int) -> Indices:
+    """Up to `n` rows of `scaled` (N, d): the chosen ones, and then always the one furthest from those before it."""
+    gaps = cdist(scaled[chosen], scaled, "sqeuclidean").min(axis=0)
+    indices = chosen.tolist()
+    while len(indices) < n and gaps.max() > _APART**2:
+        furthest = int(np.argmax(gaps))
+        indices.append(furthest)
+        gaps = np.minimum(gaps, ((scaled - scaled[furthest]) ** 2).sum(axis=1))
+    return np.array(indices, dtype=np.intp)
+
+
+def enough(kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float) -> Indices:
+    """Indices of as many rows of `X` (N, d), at the most `n`, as explain all of them to within `tolerance`.
+
+    If they are very few, some more that are furthest apart: where pseudo-inputs are is also where a model is at home.
+
+    weights : (N,) how much it matters to know the field there; what is left unexplained is the sum of weights times
+        conditional variances, and each next row is the one that matters most.
+    """
+    choice = _Choice(kernel, theta, X, n)
+    while choice.n_left:
+        matters = weights * choice.unexplained
+        pivot = int(np.argmax(matters))
+        if choice.indices and (matters.sum() <= tolerance or choice.is_explained(pivot)):
+            break
+        choice.take(pivot)
+    return _with_furthest(X / theta.lengthscales, np.array(choice.indices, dtype=np.intp), min(n, _AT_HOME))
+
+
+def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
+    """As `spread_out`, by pivoted Cholesky, until the rest is explained."""
+    if not n_kept and len(X) <= _FEW:
+        pivots, rank = pivots_of(kernel(theta, X, X), _EXPLAINED)
+        return pivots[: min(n, rank)]
+    choice = _Choice(kernel, theta, X, n)
+    while choice.n_left:
+        n_eligible = n_kept if len(choice.indices) < n_kept else len(X)
+        pivot = int(np.argmax(choice.unexplained[:n_eligible]))
+        if choice.is_explained(pivot):
+            if n_eligible == len(X):
+                break
+            n_kept = 0  # those that are left to keep repeat others
+            continue
+        choice.take(pivot)
+    return np.array(choice.indices, dtype=np.intp)
+
+
+class _Choice:
+    """Rows that are chosen one by one, and what they leave unexplained: a pivoted Cholesky factorisation.
+
+    indices : of the chosen rows; unexplained : (N,) variance of the field at each row, given the field at those.
+    """
+
+    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array, n: int) -> None:
+        self._covariance = _CovarianceRows(kernel, theta, X)
+        self._factor = np.empty((min(n, len(X)), len(X)))
+        self._explained = _EXPLAINED * kernel.variance(theta)
+        self.indices: list[int] = []
+        self.unexplained = np.full(len(X), kernel.variance(theta))
+
+    @property
+    def n_left(self) -> int:
+        """How many may still be chosen."""
+        return len(self._factor) - len(self.indices)
+
+    def is_explained(self, row: int) -> bool:
+        """Whether the field at this row is known, as far as can be computed with."""
+        return bool(self.unexplained[row] <= self._explained)
+
+    def take(self, row: int) -> None:
+        k = len(self.indices)
+        new = self._covariance[row] - self._factor[:k, row] @ self._factor[:k]
+        new /= np.sqrt(self.unexplained[row])
+        self._factor[k] = new
+        np.multiply(new, new, out=new)
+        self.unexplained -= new
+        np.maximum(self.unexplained, 0.0, out=self.unexplained)
+        self.unexplained[row] = 0.0
+        self.indices.append(row)
+
+
+class _CovarianceRows:
+    """Rows of the covariance matrix of the field at `X` (N, d): all at once if they are not too many."""
+
+    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array) -> None:
+        self._kernel, self._theta, self._X = kernel, theta, X
+        self._all = kernel(theta, X, X) if len(X) <= _FEW else None
+
+    def __getitem__(self, row: int) -> Array:
+        if self._all is not None:
+            return self._all[row]
+        return self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
+
+
+def starts(
+    kernel: Kernel, theta: Hyperparameters, Z: Array, X: Array, n: int, rng: np.random.Generator
+) -> Iterator[Array]:
+    """Sets of up to `n` pseudo-inputs from which an update may start, as different as worlds are.
+
+    The old ones (best when the stream covers the same ground); the least explained of old and new
+    (best when it travels); random mixes of half and of four fifths of the old ones.
+
+    Parameters
+    ----------
+    Z : (M, d) the model's own, X : (N, d) the batch.
+    """
+    everything = np.concatenate([Z, X])
+    yield everything[spread_out(kernel, theta, everything, n, n_kept=len(Z))] if len(Z) < n else Z
+    yield everything[spread_out(kernel, theta, everything, n)]
+    for share in (0.5, 0.8):
+        n_old = min(len(Z), round(share * n))
+        old = Z[rng.choice(len(Z), n_old, replace=False)]
+        new = X[rng.choice(len(X), min(len(X), n - n_old), replace=False)]
+        yield np.unique(np.concatenate([old, new]), axis=0)

@@ -1,0 +1,1 @@
+"""Files: saved maps, tables and grids."""

@@ -1,0 +1,1 @@
+"""Rules that a method is made of: splitting, prediction, batching, calibration."""

@@ -1,0 +1,163 @@
+"""Splitting rules: when does a batch start a new model? Anything with the method `assign` will do.
+
+| rule | a batch starts a new model when |
+|---|---|
+| `Wasserstein(threshold)` | the posterior of every candidate would move too far (WGPR) |
+| `Worthwhile()` | a new model is worth its price: other hyperparameters, or more room (WGPR's own) |
+| `Evidence()` | it is likelier as a model of its own than under any candidate |
+| `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
+| `Never()`, `Always()` | never; always |
+
+A rule of your own asks the trial, and says who learns what:
+
+    class OnlyTwo:
+        def assign(self, trial):
+            if len(trial.ensemble) < 2:                   # trial.nearest is empty before the first model
+                return [Assignment(ALL_ROWS, None)]       # None: a new model
+            return [Assignment(ALL_ROWS, trial.nearest[0])]
+
+`trial.updated(number)` and `trial.fresh` are what would become of a model, and of a new one; `trial.distances(number)`
+is how far an update would move it. `trial.X` and `trial.y` are in the ensemble's units (an estimator's `units_`),
+distances in the user's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpr.checks import require_number
+from wgpr.ensemble.ensemble import log_closeness
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Trial
+from wgpr.gp.linalg import Array, Indices
+
+_NEW_MODEL = (Assignment(ALL_ROWS, None),)
+
+
+@dataclass(frozen=True)
+class Wasserstein:
+    """The candidate that moves least learns the batch, unless it would move by more than `threshold`.
+
+    threshold : squared Wasserstein distance, summed over the model's pseudo-inputs and the batch; in the square of
+    the target's unit, and the larger the more points there are.
+    """
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        require_number("threshold", self.threshold, least=0.0)
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        best = min(trial.candidates, key=lambda number: trial.distances(number).total, default=None)
+        if best is None or trial.distances(best).total > self.threshold:
+            return _NEW_MODEL
+        return (Assignment(ALL_ROWS, best),)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The candidate that explains the batch best learns it, unless a model of its own explains it better."""
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        def evidence(number: int) -> float:
+            model = trial.updated(number)
+            return -np.inf if model is None else model.log_evidence
+
+        best = max(trial.finalists(trial.nearest, by="surprise"), key=evidence, default=None)
+        if best is None or trial.fresh.log_evidence > evidence(best):
+            return _NEW_MODEL
+        return (Assignment(ALL_ROWS, best),)
+
+
+@dataclass(frozen=True)
+class Worthwhile:
+    """The candidate that explains the batch best learns it, unless a new model is worth its price.
+
+    There are two reasons for one. Another world: the batch is so much likelier as a model of its own that this pays
+    for hyperparameters of its own, half the logarithm of the number of rows for each of them (Schwarz 1978). Or no
+    room: the candidate would have to forget so much that it costs `price` nats for each row. Every output of a row
+    counts. Where there may be no more models, there is no more room, and only another world is a reason.
+    """
+
+    price: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_number("price", self.price, least=0.0)
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        numbers = trial.finalists(trial.closest[: trial.n_candidates], by="surprise")
+        learned = {number: trial.updated(number) for number in numbers}
+        evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
+        if not evidence:
+            return _NEW_MODEL
+        best = max(evidence, key=lambda number: evidence[number])
+        n_targets, n_hyperparameters = trial.y.size, len(trial.fresh.theta.to_vector())
+        as_another_world = trial.fresh.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
+        with_more_room = -np.inf if trial.is_full else trial.unabridged(best) - self.price * n_targets
+        if max(as_another_world, with_more_room) > evidence[best]:
+            return _NEW_MODEL
+        return (Assignment(ALL_ROWS, best),)
+
+
+@dataclass(frozen=True)
+class Never:
+    """The nearest model learns everything."""
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        return (Assignment(ALL_ROWS, trial.nearest[0]),) if trial.nearest else _NEW_MODEL
+
+
+@dataclass(frozen=True)
+class Always:
+    """Every batch becomes a model of its own."""
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        return _NEW_MODEL
+
+
+@dataclass(frozen=True)
+class KernelDistance:
+    """Each row goes to the model that is closest by `w = exp(-1/2 |(x - centre) / lengthscales|^2)`.
+
+    w_gen : a row whose largest `w` is not above it starts a model; between 0 (never) and 1 (always).
+
+    Centres are running means. Models that start within the batch take part at once, with the length-scales that all
+    models share or, as long as they have none of their own, with those of the closest model. A first batch without
+    any length-scales is one model.
+    """
+
+    w_gen: float
+
+    def __post_init__(self) -> None:
+        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
+
+    def assign(self, trial: Trial) -> Sequence[Assignment]:
+        shared = trial.learner.theta
+        if not len(trial.ensemble) and shared is None:
+            return _NEW_MODEL
+        labels = self._route(trial, None if shared is None else shared.lengthscales)
+        n_models = len(trial.ensemble)
+        return [
+            Assignment(np.flatnonzero(labels == label), int(label) if label < n_models else None)
+            for label in np.unique(labels)
+        ]
+
+    def _route(self, trial: Trial, shared: Array | None) -> Indices:
+        """For each row the number of its model; numbers beyond the ensemble's are new models, in order."""
+        ensemble, n = trial.ensemble, len(trial.ensemble)
+        log_w_gen = np.log(self.w_gen) if self.w_gen > 0 else -np.inf
+        labels = np.empty(len(trial.X), dtype=np.intp)
+        centres = np.concatenate([ensemble.centres, trial.X])  # room for every row to start a model
+        widths = np.concatenate([ensemble.lengthscales, np.empty_like(trial.X)])
+        counts = np.concatenate([ensemble.n_seen, np.zeros(len(trial.X), dtype=np.intp)])
+        for row, x in enumerate(trial.X):
+            closeness = log_closeness(x[None], centres[:n], widths[:n])[0] if n else np.array([-np.inf])
+            label = closest = int(np.argmax(closeness))
+            if not closeness[closest] > log_w_gen:
+                label, n = n, n + 1
+                widths[label] = widths[closest] if shared is None else shared
+                centres[label] = x
+            counts[label] += 1
+            centres[label] += (x - centres[label]) / counts[label]
+            labels[row] = label
+        return labels

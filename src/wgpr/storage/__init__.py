@@ -1,1 +1,0 @@
-"""How a map becomes a file: arrays and a header, written whole, checked when read (docs/format.md)."""
