@@ -18,7 +18,7 @@ from rich.table import Table
 
 from wgpr import Wasserstein, WGPRegressor
 from wgpr.datasets import Dataset, load
-from wgpr.ensemble.evaluation import Assignment, Trial
+from wgpr.ensemble.evaluation import Assignment, BatchEvaluation
 from wgpr.metrics import scores
 from workloads import require_data
 
@@ -32,15 +32,15 @@ class Watched:
     def __init__(self, rule: Wasserstein) -> None:
         self.rule, self.same = rule, []
 
-    def assign(self, trial: Trial) -> Any:
+    def assign(self, trial: BatchEvaluation) -> Any:
         decision = self.rule.assign(trial)
         if len(trial.candidates) > 1:  # with one there is nothing to sketch
             self.same.append(_models(decision) == _models(self.rule.assign(self._by_sketches(trial))))
         return decision
 
-    def _by_sketches(self, trial: Trial) -> Trial:
+    def _by_sketches(self, trial: BatchEvaluation) -> BatchEvaluation:
         seed, number = trial._seed
-        return Trial(
+        return BatchEvaluation(
             trial.ensemble,
             trial.learner,
             trial.X,

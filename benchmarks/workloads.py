@@ -94,5 +94,5 @@ def ensemble_of(n_models: int, spread: float = 20.0) -> tuple[Ensemble, np.ndarr
     ensemble = Ensemble.empty(D)
     for centre in centres:
         X = centre + rng.normal(size=(M, D))
-        ensemble = ensemble.with_model(learner.preview(X, np.sin(X).sum(axis=1)))
+        ensemble = ensemble.with_model(learner.quick_fit(X, np.sin(X).sum(axis=1)))
     return ensemble, centres[rng.integers(n_models, size=10_000)] + rng.normal(size=(10_000, D))

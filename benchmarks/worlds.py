@@ -9,8 +9,8 @@ import numpy as np
 
 from wgpr import SquaredExponential
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.joint_cache import Neighbourhoods
-from wgpr.gp.linalg import frozen
+from wgpr.ensemble.joint_cache import JointModelCache
+from wgpr.gp.linalg import read_only
 from wgpr.gp.sparse import SparseLearner, SparseModel
 
 BATCH = 100  # rows
@@ -50,13 +50,18 @@ def moved(model: SparseModel, place: np.ndarray) -> SparseModel:
     """The same model at another place (d,): a stationary kernel knows only differences. It shares no memory."""
 
     def own(array: np.ndarray) -> np.ndarray:
-        return frozen(array.copy(order="K"))
+        return read_only(array.copy(order="K"))
 
-    summary = replace(model.summary, Z=frozen(model.inputs + place), R=own(model.summary.R), r=own(model.summary.r))
+    summary = replace(model.summary, Z=read_only(model.inputs + place), R=own(model.summary.R), r=own(model.summary.r))
     scales = replace(model.scales, inputs=own(model.scales.inputs))
     arrays = {name: own(getattr(model, name)) for name in ("L", "L_B", "alpha")}
     return replace(
-        model, theta=replace(model.theta), summary=summary, scales=scales, centre=frozen(model.centre + place), **arrays
+        model,
+        theta=replace(model.theta),
+        summary=summary,
+        scales=scales,
+        centre=read_only(model.centre + place),
+        **arrays,
     )
 
 
@@ -126,7 +131,7 @@ def forgetful(ensemble: Ensemble) -> Ensemble:
     for model in ensemble.models:
         for name in made_for_answers(model):
             del vars(model)[name]
-    return replace(ensemble, index=replace(ensemble.index), neighbourhoods=Neighbourhoods())
+    return replace(ensemble, index=replace(ensemble.index), joint_models=JointModelCache())
 
 
 def described(size: Size) -> str:

@@ -451,7 +451,7 @@ def _mean_or_nan(values: Iterable[float]) -> float:
 
 
 def _compared(entries: Sequence[Entry], others: Sequence[Entry], measure: Callable[[Entry], float]) -> Dots | None:
-    """Trial by trial, and the ratio of the means of the trials that both have."""
+    """BatchEvaluation by trial, and the ratio of the means of the trials that both have."""
     base = {entry["trial"]: measure(entry) for entry in others}
     pairs = [(measure(entry), base[entry["trial"]]) for entry in entries if entry["trial"] in base]
     if not pairs:

@@ -116,7 +116,7 @@ def scattered_ensemble(n_models=6, n_features=2, seed=0):
 def answer_of(model, units, X):
     """Mean and variance (n,) of the field at `X` (n, d) by one local model, in the user's units."""
     mean, variance = model.predict(units.inputs(X))
-    return units.zero + units.height * mean, units.height**2 * variance
+    return units.target_offset + units.target_scale * mean, units.target_scale**2 * variance
 
 
 def numbers_in(value, path=""):

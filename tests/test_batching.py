@@ -244,7 +244,7 @@ def test_an_interrupted_flush_can_be_repeated(regressor, monkeypatch):
 
 def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
     estimator = small(published)
-    interrupt_at(monkeypatch, "wgpr.gp.sparse.maximise_bound", 10, before=True)
+    interrupt_at(monkeypatch, "wgpr.gp.sparse.maximize_bound", 10, before=True)
     with pytest.raises(KeyboardInterrupt):
         estimator.partial_fit(X[:90], y[:90])
     assert 0 < estimator.n_pending_ < 90

@@ -12,7 +12,7 @@ from reference import (
     central_differences,
     hyperparameters,
     relative_error,
-    spread_out,
+    select_by_variance,
     titsias,
     waves,
 )
@@ -30,15 +30,15 @@ every_dimension = pytest.mark.parametrize("d", [1, 2, 8, 21])
 def observations_of(kernel, d, *, with_past):
     """A batch of 30 rows; the past, if there is one, was learned with other hyperparameters and pseudo-inputs."""
     rng = np.random.default_rng(d)
-    X = spread_out(30, d, rng)
+    X = select_by_variance(30, d, rng)
     past = None
     if with_past:
-        earlier = spread_out(60, d, rng)
+        earlier = select_by_variance(60, d, rng)
         fit = Observations(kernel, earlier, waves(earlier, rng)).explained_by(
-            hyperparameters(kernel, d, reach=0.8, noise=0.3), spread_out(9, d, rng)
+            hyperparameters(kernel, d, reach=0.8, noise=0.3), select_by_variance(9, d, rng)
         )
         past = fit.summary()
-    return Observations(kernel, X, waves(X, rng), past), spread_out(8, d, rng)
+    return Observations(kernel, X, waves(X, rng), past), select_by_variance(8, d, rng)
 
 
 def assert_gradient_is_that_of_the_value(observations, theta, Z):
@@ -103,7 +103,7 @@ def test_with_pseudo_inputs_on_all_the_data_it_is_the_exact_evidence(kernel, d):
 def test_a_summary_says_what_the_data_said(n_rows):
     """Pseudo-observations, no more of them than pseudo-inputs, leave `B` and `A t` as the rows made them."""
     kernel, rng = ALL_KERNELS[0], np.random.default_rng(0)
-    theta, X, Z = hyperparameters(kernel, 2), spread_out(n_rows, 2, rng), spread_out(9, 2, rng)
+    theta, X, Z = hyperparameters(kernel, 2), select_by_variance(n_rows, 2, rng), select_by_variance(9, 2, rng)
     fit = Observations(kernel, X, waves(X, rng)).explained_by(theta, Z)
     summary = fit.summary()
     assert len(summary) == min(n_rows, 9)

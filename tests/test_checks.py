@@ -7,7 +7,7 @@ from streams import published, queries, small, travelling
 from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble.evaluation import ALL_ROWS, Assignment
-from wgpr.rules.prediction import Blend
+from wgpr.rules.prediction import Mixture
 
 X, y = travelling()
 
@@ -65,9 +65,9 @@ def test_a_splitting_rule_has_to_assign_each_row_once(assignments):
 )
 def test_a_prediction_rule_has_to_make_sense(weights, variance, message):
     class Careless:
-        def combine(self, panel):
-            experts = panel.ask(panel.nearest(1))
-            return Blend(experts, weights(experts.means), variance(experts.variances))
+        def combine(self, query):
+            predictions = query.ask(query.nearest(1))
+            return Mixture(predictions, weights(predictions.means), variance(predictions.variances))
 
     estimator = small(published, prediction=Careless()).fit(X, y)
     with pytest.raises(ValueError, match=message):

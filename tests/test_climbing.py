@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from reference import ALL_KERNELS, spread_out, waves
+from reference import ALL_KERNELS, select_by_variance, waves
 from wgpr.gp import search
 from wgpr.gp.bound import Observations
-from wgpr.gp.hyperparameters import STRETCHES, Prior, Scales, typical
+from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, Prior, Scales, default_hyperparameters
 from wgpr.gp.linalg import NotFactorizableError
-from wgpr.gp.optimize import WORTHWHILE, climb
+from wgpr.gp.optimize import MIN_GAIN, maximize_lbfgs
 
 # Evaluations that an iteration may take, at the most.
 PER_ITERATION = 20
@@ -98,12 +98,12 @@ def assert_inside(points, box):
 # Wherever it goes
 
 
-@given(seeds, st.floats(0, 8), st.floats(-3, 3), st.integers(0, 30), st.sampled_from([0.0, 1e-6, WORTHWHILE, 10.0]))
+@given(seeds, st.floats(0, 8), st.floats(-3, 3), st.integers(0, 30), st.sampled_from([0.0, 1e-6, MIN_GAIN, 10.0]))
 def test_a_climb_stays_in_the_box_and_ends_at_the_best_point_that_it_saw(seed, digits, off, max_iter, worthwhile):
     """Parabolas with condition numbers up to 1e8, and scales that are wrong by up to 1000 times."""
     hill = random_hill(seed, condition=10.0**digits)
     objective = Watched(hill)
-    end = climb(objective, hill.start, hill.box, 10.0**off * hill.scale, max_iter, worthwhile)
+    end = maximize_lbfgs(objective, hill.start, hill.box, 10.0**off * hill.scale, max_iter, worthwhile)
     assert_inside(np.array([end, *objective.visited]), hill.box)
     np.testing.assert_array_equal(objective.visited[0], hill.start.clip(*hill.box))
     assert hill(end)[0] == max(objective.values)
@@ -114,20 +114,22 @@ def test_a_climb_stays_in_the_box_and_ends_at_the_best_point_that_it_saw(seed, d
 def test_nor_does_it_leave_the_box_or_end_lower_on_a_curved_ridge(seed, n, off):
     rng = np.random.default_rng(seed)
     box, objective = np.sort(rng.uniform(-2, 2, (2, n)), axis=0), Watched(rosenbrock)
-    end = climb(objective, rng.uniform(-3, 3, n), box, np.full(n, 10.0**off), max_iter=20)
+    end = maximize_lbfgs(objective, rng.uniform(-3, 3, n), box, np.full(n, 10.0**off), max_iter=20)
     assert_inside(np.array([end, *objective.visited]), box)
     assert rosenbrock(end)[0] == max(objective.values)
 
 
 def test_a_curved_ridge_is_climbed_to_its_end():
-    end = climb(rosenbrock, np.array([-1.2, 1.0]), np.array([[-2.0, -2.0], [2.0, 2.0]]), np.full(2, 0.1), 200, 1e-9)
+    end = maximize_lbfgs(
+        rosenbrock, np.array([-1.2, 1.0]), np.array([[-2.0, -2.0], [2.0, 2.0]]), np.full(2, 0.1), 200, 1e-9
+    )
     np.testing.assert_allclose(end, [1.0, 1.0], atol=1e-3)
 
 
 def test_a_start_outside_of_the_box_is_moved_to_its_wall():
     hill = random_hill(0, n=5)
     outside = hill.start + 10.0 * (hill.box[1] - hill.box[0])
-    np.testing.assert_array_equal(climb(hill, outside, hill.box, hill.scale, max_iter=0), hill.box[1])
+    np.testing.assert_array_equal(maximize_lbfgs(hill, outside, hill.box, hill.scale, max_iter=0), hill.box[1])
     np.testing.assert_array_equal(hill.visited[0], hill.box[1])
 
 
@@ -136,7 +138,7 @@ def test_a_climb_leaves_what_it_was_given_as_it_was():
     given = hill.start + 1.0, hill.box, hill.scale
     copies = [array.copy() for array in given]
     for max_iter in (0, 20):
-        end = climb(hill, *given, max_iter)
+        end = maximize_lbfgs(hill, *given, max_iter)
         assert not np.shares_memory(end, given[0])
         for array, copy in zip(given, copies, strict=True):
             np.testing.assert_array_equal(array, copy)
@@ -150,7 +152,7 @@ def test_the_top_of_a_parabola_in_a_box_is_found_to_within_what_is_worthwhile(n,
     """What is left after a step that gained so little is more than it, but not much: the worst of 30 parabolas."""
     for seed in range(30):
         hill = random_hill(seed, n, condition)
-        end = climb(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=1e-6)
         assert hill.height - hill(end)[0] < 3e-5
 
 
@@ -159,16 +161,16 @@ def test_by_default_that_is_a_twentieth_of_a_nat_on_average(n, condition):
     left = []
     for seed in range(30):
         hill = random_hill(seed, n, condition)
-        left.append(hill.height - hill(climb(hill, hill.start, hill.box, hill.scale, max_iter=100))[0])
-    assert np.mean(left) < WORTHWHILE
-    assert np.max(left) < 10 * WORTHWHILE
+        left.append(hill.height - hill(maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100))[0])
+    assert np.mean(left) < MIN_GAIN
+    assert np.max(left) < 10 * MIN_GAIN
 
 
 @pytest.mark.parametrize("off", [1e-3, 1e-2, 0.1, 10.0, 100.0, 1000.0])
 def test_a_bad_scale_does_not_keep_it_from_the_top(off):
     for seed in range(50):
         hill = random_hill(seed, 5)
-        end = climb(hill, hill.start, hill.box, off * hill.scale, max_iter=100, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, off * hill.scale, max_iter=100, worthwhile=1e-6)
         assert hill.height - hill(end)[0] < 3e-5, f"of parabola {seed}"
 
 
@@ -177,7 +179,7 @@ def test_a_bad_scale_does_not_make_it_give_up_where_much_is_to_be_gained(off):
     """Where a scale is a hundred times too small, though, the first step promises too little to be tried."""
     for seed in range(50):
         hill = random_hill(seed, 5)
-        end = climb(hill, hill.start, hill.box, off * hill.scale, max_iter=100)
+        end = maximize_lbfgs(hill, hill.start, hill.box, off * hill.scale, max_iter=100)
         to_gain = hill.height - hill(hill.start)[0]
         assert hill.height - hill(end)[0] < max(0.5, 0.02 * to_gain), f"of parabola {seed}"
 
@@ -186,7 +188,7 @@ def test_a_wall_that_is_near_does_not_hold_it():
     """Two variables that depend on each other: the way up leads along the wall, and the shortest way to it into it."""
     for seed in range(200):
         hill = random_hill(seed, 2, condition=1e3)
-        end = climb(hill, hill.start, hill.box, hill.scale, max_iter=500, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=500, worthwhile=1e-6)
         assert hill.height - hill(end)[0] < 1e-2, f"of parabola {seed}"
 
 
@@ -197,7 +199,7 @@ def test_a_variable_against_a_wall_stays_there():
     """The top is beyond the wall of the first variable; the second is free, and depends on the first."""
     H = np.array([[2.0, 0.5], [0.5, 1.0]])
     hill = Hill(H, np.array([5.0, 3.0]), np.array([[-1.0, -10.0], [1.0, 10.0]]), np.array([1.0, -4.0]))
-    end = climb(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
+    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
     assert {point[0] for point in hill.visited} == {1.0}
     np.testing.assert_allclose(end, [1.0, 3.0 + 0.5 * 4.0], atol=1e-4)
 
@@ -207,7 +209,7 @@ def test_a_variable_comes_back_from_a_wall_when_its_gradient_turns():
     H = np.array([[1.0, -0.8], [-0.8, 1.0]])
     hill = Hill(H, np.array([2.0, 2.0]), np.array([[0.0, -10.0], [5.0, 10.0]]), np.array([0.0, -6.0]))
     assert hill(hill.start)[1][0] < 0
-    end = climb(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
+    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
     assert hill.visited[2][0] == 0.0
     np.testing.assert_allclose(end, [2.0, 2.0], atol=1e-4)
 
@@ -215,7 +217,7 @@ def test_a_variable_comes_back_from_a_wall_when_its_gradient_turns():
 def test_a_box_without_room_is_one_point():
     hill = random_hill(0, n=3)
     point = np.stack([hill.start, hill.start])
-    np.testing.assert_array_equal(climb(hill, hill.start, point, hill.scale, max_iter=20), hill.start)
+    np.testing.assert_array_equal(maximize_lbfgs(hill, hill.start, point, hill.scale, max_iter=20), hill.start)
 
 
 # Where there is no value
@@ -252,7 +254,7 @@ class Pitted:
 def test_a_start_without_a_value_is_where_it_ends(failure):
     objective = Pitted(lambda v: True, failure)
     start = np.array([3.0, -4.0])
-    np.testing.assert_array_equal(climb(objective, start, WIDE, np.ones(2), max_iter=20), start)
+    np.testing.assert_array_equal(maximize_lbfgs(objective, start, WIDE, np.ones(2), max_iter=20), start)
     assert objective.n_asked <= 1 + PER_ITERATION
 
 
@@ -260,7 +262,7 @@ def test_a_start_without_a_value_is_where_it_ends(failure):
 def test_a_step_into_a_pit_is_shortened(failure):
     """On the way to the top the ground falls away: the climb gets near to the edge, though its first step is beyond."""
     objective = Pitted(lambda v: v[0] < 2.0, failure)
-    end = climb(objective, np.array([6.0, 8.0]), WIDE, np.full(2, 0.9), max_iter=20)
+    end = maximize_lbfgs(objective, np.array([6.0, 8.0]), WIDE, np.full(2, 0.9), max_iter=20)
     assert objective.n_pits > 0
     assert end[0] >= 2.0
     assert -0.5 * end @ end > -40.0  # of 50 at the start
@@ -272,7 +274,7 @@ def test_pits_everywhere_are_survived(seed, failure):
     rng = np.random.default_rng(seed)
     direction, start = rng.normal(size=2), rng.uniform(-10, 10, 2)
     objective = Pitted(lambda v: np.sin(5.0 * direction @ v) > 0, failure)
-    end = climb(objective, start, WIDE, np.ones(2), max_iter=10)
+    end = maximize_lbfgs(objective, start, WIDE, np.ones(2), max_iter=10)
     assert_inside(end, WIDE)
     assert end @ end <= start @ start
     assert (end == start).all() or not objective.is_pit(end)
@@ -283,7 +285,7 @@ def test_other_errors_are_not_hidden():
         raise ZeroDivisionError("of the objective")
 
     with pytest.raises(ZeroDivisionError):
-        climb(broken, np.zeros(2), WIDE, np.ones(2), max_iter=5)
+        maximize_lbfgs(broken, np.zeros(2), WIDE, np.ones(2), max_iter=5)
 
 
 # Only as long as it pays
@@ -291,16 +293,16 @@ def test_other_errors_are_not_hidden():
 
 def test_nothing_is_tried_where_nothing_is_to_be_gained():
     hill = random_hill(0, n=3)
-    at_top = climb(hill, hill.top, np.stack([hill.top - 1, hill.top + 1]), hill.scale, max_iter=20)
+    at_top = maximize_lbfgs(hill, hill.top, np.stack([hill.top - 1, hill.top + 1]), hill.scale, max_iter=20)
     np.testing.assert_array_equal(at_top, hill.top)
     assert len(hill.visited) == 1
 
 
-@pytest.mark.parametrize(("to_gain", "is_climbed"), [(0.01 * WORTHWHILE, False), (2.0 * WORTHWHILE, True)])
+@pytest.mark.parametrize(("to_gain", "is_climbed"), [(0.01 * MIN_GAIN, False), (2.0 * MIN_GAIN, True)])
 def test_a_step_is_taken_only_if_it_promises_what_is_worthwhile(to_gain, is_climbed):
     hill = Hill(np.diag([4.0, 0.25]), np.zeros(2), WIDE, np.array([np.sqrt(to_gain / 4.0), np.sqrt(to_gain / 0.25)]))
     assert hill(hill.start)[0] == pytest.approx(-to_gain)
-    end = climb(hill, hill.start, hill.box, hill.scale, max_iter=20)
+    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=20)
     assert (hill(end)[0] > -to_gain) == is_climbed
     assert (len(hill.visited) > 3) == is_climbed
 
@@ -310,7 +312,7 @@ def test_it_ends_with_the_first_step_that_was_not_worthwhile():
     for seed in range(20):
         hill, no_walls = random_hill(seed, 10, condition=100.0), np.array([[-np.inf] * 10, [np.inf] * 10])
         objective = Watched(hill)
-        climb(objective, hill.start, no_walls, hill.scale, max_iter=100, worthwhile=1.0)
+        maximize_lbfgs(objective, hill.start, no_walls, hill.scale, max_iter=100, worthwhile=1.0)
         best_so_far = np.maximum.accumulate(objective.values)
         gains = np.diff(np.unique(best_so_far))
         assert (gains[:-1] >= 1.0).all()
@@ -321,7 +323,7 @@ def test_who_asks_for_less_evaluates_more():
     for worthwhile in (10.0, 0.1, 1e-6):
         hills = [random_hill(seed, 10, condition=100.0) for seed in range(10)]
         for hill in hills:
-            climb(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=worthwhile)
+            maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=worthwhile)
         n_asked.append(sum(len(hill.visited) for hill in hills))
     assert n_asked[0] < n_asked[1] < n_asked[2]
 
@@ -331,7 +333,7 @@ def test_it_takes_no_more_iterations_than_it_may(max_iter):
     """Each ends at a higher point: on a long ridge there are as many as are allowed."""
     start, box = np.array([-1.2, 1.0]), np.array([[-2.0, -2.0], [2.0, 2.0]])
     objective = Watched(rosenbrock)
-    climb(objective, start, box, np.full(2, 0.01), max_iter, worthwhile=0.0)
+    maximize_lbfgs(objective, start, box, np.full(2, 0.01), max_iter, worthwhile=0.0)
     n_steps = len(np.unique(np.maximum.accumulate(objective.values))) - 1
     n_lengthenings = 1 if max_iter else 0  # of the first step, whose scale is too short
     assert n_steps == max_iter + n_lengthenings
@@ -341,7 +343,7 @@ def test_it_takes_no_more_iterations_than_it_may(max_iter):
 # The bound
 
 
-def climbed_by_scipy(objective, start, box, scale, max_iter, worthwhile=WORTHWHILE):
+def climbed_by_scipy(objective, start, box, scale, max_iter, worthwhile=MIN_GAIN):
     """What `climb` was before: L-BFGS-B, until an iteration gains less than what is worthwhile."""
     best, previous = (-np.inf, start.clip(*box)), np.inf
 
@@ -369,16 +371,16 @@ def climbed_by_scipy(objective, start, box, scale, max_iter, worthwhile=WORTHWHI
 def best_bound(kernel, d, stretch, learn_inputs):
     """The bound, with the prior, that climbing ends at, and how often it was computed."""
     rng = np.random.default_rng(d)
-    X = spread_out(60, d, rng)
+    X = select_by_variance(60, d, rng)
     y = waves(X, rng)
     y, scales = y - y.mean(), Scales.of(X, y, y.mean())
     observations, prior = Observations(kernel, X, y), Prior.of_new_model(kernel, scales)
-    theta, Z = typical(kernel, scales, stretch), X[rng.choice(60, 12, replace=False)]
-    fit = search.maximise_bound(observations, theta, Z, scales, prior, max_iter=40, learn_inputs=learn_inputs)
+    theta, Z = default_hyperparameters(kernel, scales, stretch), X[rng.choice(60, 12, replace=False)]
+    fit = search.maximize_bound(observations, theta, Z, scales, prior, max_iter=40, learn_inputs=learn_inputs)
     return fit.value + prior.log_density(fit.theta.to_log())[0], observations.n_fits
 
 
-WORLDS = [(kernel, d, stretch) for kernel in ALL_KERNELS for d in (1, 2) for stretch in STRETCHES]
+WORLDS = [(kernel, d, stretch) for kernel in ALL_KERNELS for d in (1, 2) for stretch in LENGTHSCALE_FACTORS]
 
 
 @pytest.mark.parametrize("learn_inputs", [False, True], ids=["hyperparameters", "pseudo-inputs too"])

@@ -13,7 +13,7 @@ from reference import (
     exact_log_evidence,
     hyperparameters,
     relative_error,
-    spread_out,
+    select_by_variance,
     waves,
 )
 from wgpr.gp.exact import ExactLearner, calibrate, log_marginal_likelihood
@@ -29,7 +29,7 @@ every_cut = pytest.mark.parametrize("cuts", [[20], [1, 2, 3], [39], list(range(1
 
 def rows(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = spread_out(n, d, rng)
+    X = select_by_variance(n, d, rng)
     return X, waves(X, rng)
 
 
@@ -140,7 +140,7 @@ def test_a_preview_is_a_model_like_any_other():
     X, y = rows(20, 2)
     learner = learner_of(SquaredExponential(), 2)
     (model,) = grown(learner, X, y)
-    np.testing.assert_array_equal(learner.preview(X, y).predict(X), model.predict(X))
+    np.testing.assert_array_equal(learner.quick_fit(X, y).predict(X), model.predict(X))
 
 
 @pytest.mark.parametrize("name", ["inputs", "targets", "L", "alpha", "centre"])

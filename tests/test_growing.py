@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference import ALL_KERNELS, conditional_variance, hyperparameters, relative_error, spread_out, waves
+from reference import ALL_KERNELS, conditional_variance, hyperparameters, relative_error, select_by_variance, waves
 from streams import assert_same_models
-from wgpr.gp.adaptive import GrowingLearner
-from wgpr.gp.inducing import enough
+from wgpr.gp.adaptive import AdaptiveSparseLearner
+from wgpr.gp.inducing import select_inducing
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 def rows(n, d=2, seed=0, noise=0.2):
     rng = np.random.default_rng(seed)
-    X = spread_out(n, d, rng)
+    X = select_by_variance(n, d, rng)
     return X, waves(X, rng, noise)
 
 
@@ -39,7 +39,7 @@ def test_enough_is_enough_and_one_less_is_not(kernel, tolerance, monkeypatch):
     monkeypatch.setattr("wgpr.gp.inducing._AT_HOME", 1)
     X, _ = rows(60)
     theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 60)
-    chosen = enough(kernel, theta, X, weights, 60, tolerance).tolist()
+    chosen = select_inducing(kernel, theta, X, weights, 60, tolerance).tolist()
     assert 1 < len(chosen) < 60
     left = [weights @ conditional_variance(kernel, theta, X, chosen[:n]) for n in (len(chosen), len(chosen) - 1)]
     assert left[0] <= tolerance * (1 + 1e-6)
@@ -50,7 +50,7 @@ def test_enough_is_enough_and_one_less_is_not(kernel, tolerance, monkeypatch):
 def test_each_next_is_the_one_that_matters_most(kernel):
     X, _ = rows(40)
     theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 40)
-    chosen = enough(kernel, theta, X, weights, 8, 0.0).tolist()
+    chosen = select_inducing(kernel, theta, X, weights, 8, 0.0).tolist()
     assert chosen[0] == weights.argmax()
     for n in range(1, 8):
         matters = weights * conditional_variance(kernel, theta, X, chosen[:n])
@@ -60,7 +60,7 @@ def test_each_next_is_the_one_that_matters_most(kernel):
 @given(st.integers(1, 30), st.integers(1, 10), st.floats(0.0, 1e3))
 def test_never_more_than_allowed_and_never_none(n_rows, n, tolerance):
     X, _ = rows(n_rows)
-    chosen = enough(KERNEL, hyperparameters(KERNEL, 2), X, np.ones(n_rows), n, tolerance).tolist()
+    chosen = select_inducing(KERNEL, hyperparameters(KERNEL, 2), X, np.ones(n_rows), n, tolerance).tolist()
     assert 1 <= len(chosen) <= min(n, n_rows)
     assert len(set(chosen)) == len(chosen)
 
@@ -68,14 +68,14 @@ def test_never_more_than_allowed_and_never_none(n_rows, n, tolerance):
 def test_a_model_of_next_to_nothing_still_knows_where_it_is():
     """One row would be enough to explain all, and then come those that are furthest apart."""
     X = np.linspace(0.0, 1.0, 101)[:, None]
-    chosen = enough(KERNEL, Hyperparameters(1.0, np.ones(1), 1.0), X, np.ones(101), 50, 1e6)
+    chosen = select_inducing(KERNEL, Hyperparameters(1.0, np.ones(1), 1.0), X, np.ones(101), 50, 1e6)
     assert chosen.tolist()[:3] == [0, 100, 50]
     assert len(chosen) == 20
 
 
 def test_rows_that_repeat_each_other_are_one():
     X = np.repeat(rows(3)[0], 10, axis=0)
-    assert len(enough(KERNEL, hyperparameters(KERNEL, 2), X, np.full(30, 1e6), 30, 0.0)) == 3
+    assert len(select_inducing(KERNEL, hyperparameters(KERNEL, 2), X, np.full(30, 1e6), 30, 0.0)) == 3
 
 
 # The learner
@@ -85,7 +85,7 @@ def test_rows_that_repeat_each_other_are_one():
 def test_a_smooth_field_needs_few_pseudo_inputs(kernel):
     X = np.linspace(0.0, 10.0, 200)[:, None]
     y = np.sin(X[:, 0]) + 0.2 * np.random.default_rng(0).normal(size=200)
-    model = GrowingLearner(kernel).start(X, y, RNG)
+    model = AdaptiveSparseLearner(kernel).start(X, y, RNG)
     assert 4 <= len(model.inputs) <= 60
     assert np.abs(model.predict(X)[0] - np.sin(X[:, 0])).max() < 0.2
     assert lost_by(model, X) < 2 * TOLERANCE  # chosen before the last climb
@@ -93,7 +93,7 @@ def test_a_smooth_field_needs_few_pseudo_inputs(kernel):
 
 def test_a_field_with_much_detail_needs_as_many_as_it_may_have():
     X, y = rows(120, 8, noise=0.0)
-    model = GrowingLearner(KERNEL, max_inducing=30, max_iter=5).start(X, y, RNG)
+    model = AdaptiveSparseLearner(KERNEL, max_inducing=30, max_iter=5).start(X, y, RNG)
     assert len(model.inputs) == 30
     assert lost_by(model, X) > TOLERANCE
 
@@ -101,7 +101,7 @@ def test_a_field_with_much_detail_needs_as_many_as_it_may_have():
 @every_kernel
 def test_below_the_limit_next_to_nothing_is_left_unexplained(kernel):
     X, y = rows(80)
-    model = GrowingLearner(kernel, max_iter=0).preview(X, y)
+    model = AdaptiveSparseLearner(kernel, max_iter=0).quick_fit(X, y)
     assert len(model.inputs) < 80
     assert lost_by(model, X) <= TOLERANCE * (1 + 1e-6)
 
@@ -109,7 +109,7 @@ def test_below_the_limit_next_to_nothing_is_left_unexplained(kernel):
 @every_kernel
 def test_an_update_keeps_to_the_limit_and_the_pseudo_inputs_are_rows(kernel):
     X, y = rows(120)
-    learner = GrowingLearner(kernel, max_inducing=12, max_iter=5)
+    learner = AdaptiveSparseLearner(kernel, max_inducing=12, max_iter=5)
     model = learner.start(X[:60], y[:60], RNG)
     updated = learner.update(model, X[60:], y[60:], RNG)
     assert len(updated.inputs) <= 12
@@ -123,8 +123,8 @@ def test_a_model_shrinks_when_the_field_turns_out_smooth():
     X = np.linspace(0.0, 10.0, 400)[:, None]
     y = np.sin(0.5 * X[:, 0]) + 0.3 * np.random.default_rng(0).normal(size=400)
     rough = Hyperparameters(1.0, np.array([0.3]), 0.2)
-    learner = GrowingLearner(KERNEL)
-    model = learner.preview(X[::8], y[::8])
+    learner = AdaptiveSparseLearner(KERNEL)
+    model = learner.quick_fit(X[::8], y[::8])
     fit = model.observations(X[4::8], y[4::8]).explained_by(rough, X[::8])
     model = before = model.updated(fit, model.scales)
     for first in (1, 2, 3):
@@ -138,19 +138,21 @@ def test_a_model_shrinks_when_the_field_turns_out_smooth():
 def test_what_was_learned_is_not_forgotten_and_what_is_new_is_learned(kernel):
     X = np.linspace(0.0, 10.0, 200)[:, None]
     y = np.sin(X[:, 0])
-    learner = GrowingLearner(kernel)
+    learner = AdaptiveSparseLearner(kernel)
     model = learner.update(learner.start(X[:100], y[:100], RNG), X[100:], y[100:], RNG)
     assert np.abs(model.predict(X)[0] - y).max() < 0.02
 
 
 def test_hyperparameters_can_be_left_as_the_first_batch_made_them():
     X, y = rows(90)
-    learner = GrowingLearner(KERNEL, learn_hyperparameters=False)
+    learner = AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False)
     model = learner.start(X[:30], y[:30], RNG)
-    updated = learner.settled(learner.update(model, X[30:60], y[30:60], RNG), [learner.start(X[60:], y[60:], RNG)])
+    updated = learner.refine_with_neighbours(
+        learner.update(model, X[30:60], y[30:60], RNG), [learner.start(X[60:], y[60:], RNG)]
+    )
     np.testing.assert_array_equal(updated.theta.to_log(), model.theta.to_log())
     assert updated.shared is updated.theta
-    learns = GrowingLearner(KERNEL).update(model, X[30:60], y[30:60], RNG)
+    learns = AdaptiveSparseLearner(KERNEL).update(model, X[30:60], y[30:60], RNG)
     assert not np.array_equal(learns.theta.to_log(), model.theta.to_log())
 
 
@@ -163,15 +165,15 @@ def test_the_neighbourhood_tells_how_the_field_goes_on():
 
     X, y = rows(150, 1)
     order = np.argsort(X[:, 0])
-    learner = GrowingLearner(KERNEL, max_iter=20)
+    learner = AdaptiveSparseLearner(KERNEL, max_iter=20)
     left, middle, right = (learner.start(X[some], y[some], RNG) for some in np.split(order, 3))
-    settled = learner.settled(middle, [left, right])
+    settled = learner.refine_with_neighbours(middle, [left, right])
     assert settled.theta is middle.theta
     parts = (middle.summary, *(part for other in (left, right) for part in as_seen_by(middle, other)))
     log_evidence = evidence(KERNEL, parts)
     assert log_evidence(settled.shared)[0] > log_evidence(middle.theta)[0]
     assert settled.shared.noise == pytest.approx(middle.theta.noise)
-    assert learner.settled(settled, []).shared is middle.theta
+    assert learner.refine_with_neighbours(settled, []).shared is middle.theta
 
 
 # Forgetting
@@ -180,7 +182,7 @@ def test_the_neighbourhood_tells_how_the_field_goes_on():
 def test_without_forgetting_the_past_counts_in_full():
     """To the bit: the update is that of the summary as it is."""
     X, y = rows(60)
-    learner = GrowingLearner(KERNEL, learn_hyperparameters=False, forgetting=0.0)
+    learner = AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False, forgetting=0.0)
     model = learner.start(X[:30], y[:30], RNG)
     updated = learner.update(model, X[30:], y[30:], RNG)
     fit = model.observations(X[30:], y[30:]).explained_by(model.theta, updated.inputs)
@@ -190,7 +192,7 @@ def test_without_forgetting_the_past_counts_in_full():
 def followed(forgetting, n_batches=12):
     """Error on a field that turns to its negative half way, and on the same field if it had not turned."""
     X = np.linspace(0.0, 6.0, 40)[:, None]
-    learner = GrowingLearner(KERNEL, learn_hyperparameters=False, forgetting=forgetting)
+    learner = AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False, forgetting=forgetting)
     rng = np.random.default_rng(0)
     model = learner.start(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=40), rng)
     for number in range(n_batches):
@@ -206,11 +208,11 @@ def test_who_forgets_follows_a_field_that_changes():
 
 def test_what_is_forgotten_is_less_certain():
     X, y = rows(60)
-    model = GrowingLearner(KERNEL).start(X, y, RNG)
+    model = AdaptiveSparseLearner(KERNEL).start(X, y, RNG)
     elsewhere = X[:5] + 100.0
     stds = [
         np.sqrt(
-            GrowingLearner(KERNEL, learn_hyperparameters=False, forgetting=rate)
+            AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False, forgetting=rate)
             .update(model, elsewhere, y[:5], RNG)
             .predict(X)[1]
         ).mean()
@@ -226,7 +228,7 @@ def test_what_is_forgotten_is_less_certain():
 def test_a_merged_model_predicts_like_both(kernel):
     X, y = rows(120, 1)
     halves = np.array_split(np.argsort(X[:, 0]), 2)
-    learner = GrowingLearner(kernel, max_inducing=30)
+    learner = AdaptiveSparseLearner(kernel, max_inducing=30)
     left, right = (learner.start(X[half], y[half], RNG) for half in halves)
     merged = learner.merged(left, right)
     for half, model in zip(halves, (left, right), strict=True):

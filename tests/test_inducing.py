@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters
 from wgpr.gp import inducing
-from wgpr.gp.inducing import greedy, spread_out, starts
+from wgpr.gp.inducing import greedy, select_by_variance, starts
 from wgpr.gp.kernels import SquaredExponential
 
 KERNEL = SquaredExponential()
@@ -75,7 +75,7 @@ def test_a_choice_stops_when_the_rest_is_explained():
 def test_once_all_is_explained_those_furthest_away_are_chosen():
     X, theta = np.linspace(0, 1, 101)[:, None], hyperparameters(KERNEL, 1)
     explaining = greedy(KERNEL, theta, X, 15)
-    chosen = spread_out(KERNEL, theta, X, 15)
+    chosen = select_by_variance(KERNEL, theta, X, 15)
     assert len(explaining) < 15 == len(chosen)
     assert chosen[: len(explaining)].tolist() == explaining.tolist()
     for i in range(len(explaining), 15):
@@ -83,7 +83,7 @@ def test_once_all_is_explained_those_furthest_away_are_chosen():
         assert distances[chosen[i]] == pytest.approx(distances.max())
 
 
-@pytest.mark.parametrize("choose", [greedy, spread_out])
+@pytest.mark.parametrize("choose", [greedy, select_by_variance])
 def test_rows_that_are_all_the_same_are_one_choice(choose):
     assert choose(KERNEL, THETA, np.ones((9, 2)), 5).tolist() == [0]
 

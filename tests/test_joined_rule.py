@@ -12,7 +12,7 @@ from reference import exact_field_at, learned, relative_error, unlearned
 from streams import queries, small, streamed, travelling
 from wgpr import Hyperparameters, Nearest, SquaredExponential, WGPRegressor
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.rules.prediction import Joined, Panel, answering_model, predict, predict_jointly
+from wgpr.rules.prediction import Joined, Query, answering_model, predict, predict_jointly
 
 KERNEL = SquaredExponential()
 THETA = Hyperparameters(1.0, np.ones(1), 0.1)
@@ -86,11 +86,11 @@ def test_without_neighbours_and_company_it_is_the_nearest_model():
 @settings(max_examples=25)
 @given(st.lists(st.floats(-5.0, 15.0), min_size=1, max_size=10), st.integers(1, 6), st.integers(1, 5))
 def test_weights_sum_to_one_and_the_nearest_is_never_without(places, n_models, n_worlds):
-    blend = Joined(n_models).combine(Panel(_worlds(n_worlds), np.array(places)[:, None]))
-    assert blend.weights.shape == (len(places), min(n_models, n_worlds))
-    assert (blend.weights >= 0).all()
-    np.testing.assert_allclose(blend.weights.sum(axis=1), 1.0)
-    assert (blend.variance >= 0).all()
+    mixture = Joined(n_models).combine(Query(_worlds(n_worlds), np.array(places)[:, None]))
+    assert mixture.weights.shape == (len(places), min(n_models, n_worlds))
+    assert (mixture.weights >= 0).all()
+    np.testing.assert_allclose(mixture.weights.sum(axis=1), 1.0)
+    assert (mixture.variance >= 0).all()
 
 
 @cache
@@ -101,17 +101,17 @@ def _worlds(n):
 def test_on_a_pseudo_input_its_owner_answers_alone():
     ensemble = on_a_line(*WORLDS)
     for number, model in enumerate(ensemble.models):
-        blend = Joined().combine(Panel(ensemble, model.inputs))
-        np.testing.assert_allclose(blend.weights[:, 0], 1.0)
-        np.testing.assert_array_equal(blend.experts.members[:, 0], number)
+        mixture = Joined().combine(Query(ensemble, model.inputs))
+        np.testing.assert_allclose(mixture.weights[:, 0], 1.0)
+        np.testing.assert_array_equal(mixture.predictions.members[:, 0], number)
         np.testing.assert_array_equal(answering_model(ensemble, Joined(), model.inputs), number)
 
 
 def test_far_away_all_that_answer_count():
     """Where they are about equally near, and equally uncertain."""
-    blend = Joined().combine(Panel(on_a_line(*WORLDS[:2]), np.array([[1e6]])))
-    np.testing.assert_allclose(blend.weights, 0.5, rtol=1e-3)
-    assert np.isfinite(blend.variance).all()
+    mixture = Joined().combine(Query(on_a_line(*WORLDS[:2]), np.array([[1e6]])))
+    np.testing.assert_allclose(mixture.weights, 0.5, rtol=1e-3)
+    assert np.isfinite(mixture.variance).all()
 
 
 @pytest.mark.parametrize("at", [0.0, 0.4, 3.0, 1e9])
@@ -219,7 +219,7 @@ def test_no_more_is_kept_than_memory_allows(monkeypatch):
     ensemble = on_a_line(*[np.sin] * 6, n=5)
     for number in range(6):
         ensemble.with_neighbours(number, 1000)
-    known = ensemble.neighbourhoods._known.values()
+    known = ensemble.joint_models._known.values()
     assert sum(model.L.size for model in known) <= 3000
     assert ensemble.with_neighbours(5, 1000) in known
 
@@ -228,6 +228,6 @@ def test_a_pickle_holds_no_neighbourhoods_and_answers_the_same():
     estimator = small(WGPRegressor).partial_fit(*travelling())
     expected = estimator.predict(queries(), return_std=True)
     restored = pickle.loads(pickle.dumps(estimator))
-    assert not restored._state.ensemble.neighbourhoods._known
+    assert not restored._state.ensemble.joint_models._known
     for answer, by_the_original in zip(restored.predict(queries(), return_std=True), expected, strict=True):
         np.testing.assert_array_equal(answer, by_the_original)

@@ -13,7 +13,7 @@ from reference import (
     hyperparameters,
     learned,
     relative_error,
-    spread_out,
+    select_by_variance,
     unlearned,
     waves,
 )
@@ -27,7 +27,7 @@ HALVES = slice(0, None, 2), slice(1, None, 2)
 
 def rows(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = spread_out(n, d, rng)
+    X = select_by_variance(n, d, rng)
     return X, waves(X, rng)
 
 
@@ -37,7 +37,7 @@ def knowing(kernel, theta, X, y, Z=None, mean=0.0):
 
 
 def assert_the_exact_process(model, theta, X, y, mean=0.0):
-    queries = spread_out(40, X.shape[1], np.random.default_rng(1))
+    queries = select_by_variance(40, X.shape[1], np.random.default_rng(1))
     expected = exact_field_at(model.kernel, theta, X, y - mean, queries)
     means, variances = model.predict(queries)
     assert relative_error(means - mean, expected.mean) < 1e-8
@@ -108,7 +108,9 @@ def sparse_models(kernel, d):
     X, y = rows(150, d)
     rng = np.random.default_rng(2)
     return [
-        knowing(kernel, hyperparameters(kernel, d, reach=reach), X[i::3], y[i::3], spread_out(6 + i, d, rng), mean=i)
+        knowing(
+            kernel, hyperparameters(kernel, d, reach=reach), X[i::3], y[i::3], select_by_variance(6 + i, d, rng), mean=i
+        )
         for i, reach in enumerate((0.5, 0.7, 1.0))
     ]
 
@@ -123,7 +125,7 @@ def dense(parts):
 @every_dimension
 def test_blocks_are_the_dense_formula(kernel, d):
     owner, *others = sparse_models(kernel, d)
-    theta, queries = owner.theta, spread_out(30, d, np.random.default_rng(1))
+    theta, queries = owner.theta, select_by_variance(30, d, np.random.default_rng(1))
     model = joined(owner, others, theta)
     Z, R, r = dense([*parts_of(owner), *(part for other in others for part in as_seen_by(owner, other))])
     S = np.eye(len(r)) + R @ kernel(theta, Z, Z) @ R.T
@@ -140,7 +142,7 @@ def test_blocks_are_the_dense_formula(kernel, d):
 @every_kernel
 def test_a_model_alone_is_itself(kernel):
     model, *_ = sparse_models(kernel, 2)
-    queries = spread_out(30, 2, np.random.default_rng(1))
+    queries = select_by_variance(30, 2, np.random.default_rng(1))
     alone = JointModel.of(model, parts_of(model), model.theta)
     np.testing.assert_allclose(alone.predict(queries), model.predict(queries), rtol=1e-8, atol=1e-10)
     assert alone.log_normaliser == pytest.approx(model.log_normaliser, rel=1e-10)

@@ -5,7 +5,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from reference import ALL_KERNELS, central_differences, hyperparameters, relative_error, sklearn_kernel, spread_out
+from reference import (
+    ALL_KERNELS,
+    central_differences,
+    hyperparameters,
+    relative_error,
+    select_by_variance,
+    sklearn_kernel,
+)
 from wgpr.gp.kernels import (
     KERNELS,
     Hyperparameters,
@@ -34,7 +41,7 @@ def at_log(log_theta, theta):
 def pair(d):
     """Two sets of points that have two in common, and the gradient of a scalar by their covariance."""
     rng = np.random.default_rng(d)
-    X1, X2 = spread_out(7, d, rng), spread_out(11, d, rng)
+    X1, X2 = select_by_variance(7, d, rng), select_by_variance(11, d, rng)
     X2[:2] = X1[:2]
     return X1, X2, rng.normal(size=(7, 11))
 

@@ -111,7 +111,7 @@ def test_a_matrix_that_is_not_finite_is_an_error():
 
 
 def test_a_frozen_array_cannot_be_edited():
-    array = linalg.frozen(np.zeros(2))
+    array = linalg.read_only(np.zeros(2))
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1.0
 

@@ -208,7 +208,7 @@ def test_numbers_beyond_float32_are_not_saved_compactly():
 def without_waiting_rows(estimator):
     """What the models alone know: a compact map, and a program of format 1, leave out the rows that wait."""
     state = estimator._state
-    return estimator._with_state(replace(state, waiting_X=state.waiting_X[:0], waiting_y=state.waiting_y[:0]))
+    return estimator._with_state(replace(state, pending_X=state.pending_X[:0], pending_y=state.pending_y[:0]))
 
 
 @every_online_estimator

@@ -8,7 +8,7 @@ from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExpon
 from wgpr.ensemble.absorb import step
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.merging import within
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.sparse import SparseLearner
 from wgpr.rules.splitting import Worthwhile
@@ -18,7 +18,7 @@ THETA = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)
 X, y = travelling(160)
 LEARNERS = {
     "sparse": SparseLearner(KERNEL, n_inducing=10, max_iter=3),
-    "growing": GrowingLearner(KERNEL, max_inducing=10, max_iter=3),
+    "growing": AdaptiveSparseLearner(KERNEL, max_inducing=10, max_iter=3),
     "exact": ExactLearner(KERNEL, THETA, 0.0),
     "exact with a limit": ExactLearner(KERNEL, THETA, 0.0, max_samples=8),
 }
@@ -96,7 +96,7 @@ def test_those_that_were_not_merged_stay_the_same_objects():
 
 def on_a_line(*fields):
     """Models of fields one after the other, a unit apart; each is told as a function of the place."""
-    learner, ensemble = GrowingLearner(KERNEL, max_iter=20), Ensemble.empty(1)
+    learner, ensemble = AdaptiveSparseLearner(KERNEL, max_iter=20), Ensemble.empty(1)
     for number, field in enumerate(fields):
         rng = np.random.default_rng(number)
         rows = rng.uniform(number, number + 1, (60, 1))
@@ -123,7 +123,7 @@ def test_predictions_of_those_that_agree_move_little():
 
 def test_models_at_the_same_place_can_be_merged():
     _, ensemble = on_a_line(np.sin)
-    learner = GrowingLearner(KERNEL)
+    learner = AdaptiveSparseLearner(KERNEL)
     (model,) = ensemble.models
     three = Ensemble.of([model, model, model], 1)
     merged, pairs = within(three, learner, 1)

@@ -18,14 +18,14 @@ from streams import (
     travelling,
 )
 from wgpr import Hyperparameters, WGPRegressor, apply, diff, load
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.bound import Observations
 from wgpr.gp.exact import ExactLearner, log_marginal_likelihood
 from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 from wgpr.gp.joint import evidence, joined, log_evidence_of_rows
 from wgpr.gp.kernels import RationalQuadratic
 from wgpr.gp.sparse import explained
-from wgpr.rules.prediction import Blend
+from wgpr.rules.prediction import Mixture
 
 X, y = travelling()
 QUERIES = queries()
@@ -108,7 +108,7 @@ def sparse_model(targets):
     """A model at `Z` that has learned two batches."""
     first = targets[:60] - targets[:60].mean(axis=0)
     fit = Observations(kernel, X[:60], first).explained_by(theta, Z)
-    scales = GrowingLearner(kernel).preview(X, y).scales
+    scales = AdaptiveSparseLearner(kernel).quick_fit(X, y).scales
     mean = targets[:60].mean(axis=0)
     model = explained(fit, mean, scales, 60, X[:60].mean(axis=0), fit.value)
     return model.updated(model.observations(X[60:], targets[60:]).explained_by(theta, Z), scales)
@@ -220,17 +220,17 @@ def test_every_rule_predicts_several_outputs(rule):
 
 def test_the_variance_of_a_mixture_is_that_of_each_output():
     model = small(WGPRegressor, prediction="weighted", splitting="always", calibrated=False).fit(X, Y)
-    std = model.predict(QUERIES, return_std=True)[1] / model.units_.height
+    std = model.predict(QUERIES, return_std=True)[1] / model.units_.target_scale
     assert (np.ptp(std, axis=1) > 1e-3).any()
 
 
 class MostCertain:
     """The rule of the documentation."""
 
-    def combine(self, panel):
-        experts = panel.ask(panel.nearest(3))
-        best = experts.of(experts.variances.argmin(axis=1)[:, None])
-        return Blend(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
+    def combine(self, query):
+        predictions = query.ask(query.nearest(3))
+        best = predictions.of(predictions.variances.argmin(axis=1)[:, None])
+        return Mixture(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
 
 
 def test_a_rule_of_ones_own_predicts_several_outputs():
@@ -379,4 +379,4 @@ def test_hyperparameters_are_relative():
     relative, scaled = (frozen_settings(WGPRegressor).fit(X, targets) for targets in (RELATIVE, Y))
     for found, expected in zip(scaled.hyperparameters_, relative.hyperparameters_, strict=True):
         np.testing.assert_allclose(found.to_vector(), expected.to_vector(), rtol=1e-6)
-    np.testing.assert_allclose(scaled.units_.height, HEIGHTS * relative.units_.height, rtol=1e-9)
+    np.testing.assert_allclose(scaled.units_.target_scale, HEIGHTS * relative.units_.target_scale, rtol=1e-9)

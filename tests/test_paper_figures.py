@@ -320,8 +320,8 @@ def test_a_table_of_errors_for_each_data_set(journal):
 def test_a_cell_without_results_is_empty(empty):
     rules = {rule: scored(2.0) for rule in PREDICTION}
     empty.add("ablation", {"course": "sarcos", "splitting": "never", "update": "learned", "trial": 0}, {"rules": rules})
-    panel, _ = figures.ablation_picture(empty).figure.axes
-    assert [text.get_position() for text in panel.texts] == [(column, 4) for column in range(5)]
+    query, _ = figures.ablation_picture(empty).figure.axes
+    assert [text.get_position() for text in query.texts] == [(column, 4) for column in range(5)]
 
 
 def test_three_tables_leave_a_gap(empty):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import hyperparameters, unlearned
-from wgpr.gp.adaptive import GrowingLearner
-from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Scales, typical
+from wgpr.gp.adaptive import AdaptiveSparseLearner
+from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
 from wgpr.gp.pooling import Belief, of_new_model, of_next_batch
 
@@ -51,7 +51,7 @@ def test_who_is_sure_is_believed():
 @pytest.mark.parametrize("kernel", [KERNEL, RationalQuadratic()], ids=repr)
 def test_without_neighbours_a_new_model_is_typical(kernel):
     belief = of_new_model(kernel, SCALES, [])
-    np.testing.assert_array_equal(belief.mean, typical(kernel, SCALES).to_log())
+    np.testing.assert_array_equal(belief.mean, default_hyperparameters(kernel, SCALES).to_log())
     np.testing.assert_array_equal(belief.std, np.full(len(belief.mean), STD_OF_NEW))
 
 
@@ -103,7 +103,7 @@ def test_on_one_line_the_scale_across_is_that_of_the_neighbours():
     rng = np.random.default_rng(0)
     X = np.column_stack([np.linspace(0.0, 10.0, 60), np.full(60, 3.0)])
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=60)
-    learner = GrowingLearner(KERNEL, max_iter=20)
+    learner = AdaptiveSparseLearner(KERNEL, max_iter=20)
     wide, narrow = (
         learner.start(X, y, rng, neighbours(*[theta_with(lengthscales=np.array([1.0, across]))] * 3)).theta.lengthscales
         for across in (4.0, 0.25)
@@ -118,5 +118,5 @@ def test_neighbours_do_not_talk_a_model_out_of_what_it_sees():
     X = rng.uniform(-2.0, 2.0, (300, 2))
     y = np.sin(X).sum(axis=1) + 0.1 * rng.normal(size=300)
     theirs = hyperparameters(KERNEL, 2, noise=0.5)
-    model = GrowingLearner(KERNEL, max_iter=20).start(X, y, rng, neighbours(*[theirs] * 5))
+    model = AdaptiveSparseLearner(KERNEL, max_iter=20).start(X, y, rng, neighbours(*[theirs] * 5))
     assert model.theta.noise == pytest.approx(0.1, rel=0.3)

@@ -22,7 +22,7 @@ from wgpr import (
 )
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.gaussian import Gaussian
-from wgpr.rules.prediction import Blend, Panel, answering_model, predict, predict_jointly
+from wgpr.rules.prediction import Mixture, Query, answering_model, predict, predict_jointly
 
 RULES = [
     Nearest(),
@@ -122,15 +122,15 @@ def test_nearest_is_the_owner_of_the_nearest_pseudo_input(seed, n_models, n_feat
 
 @every_rule
 def test_weights_sum_to_one(rule):
-    blend = rule.combine(Panel(scattered_ensemble(), queries(40)))
-    assert (blend.weights >= -1e-12).all()
-    np.testing.assert_allclose(blend.weights.sum(axis=1), 1.0)
-    np.testing.assert_allclose(blend.mean, (blend.weights * blend.experts.means).sum(axis=1))
+    mixture = rule.combine(Query(scattered_ensemble(), queries(40)))
+    assert (mixture.weights >= -1e-12).all()
+    np.testing.assert_allclose(mixture.weights.sum(axis=1), 1.0)
+    np.testing.assert_allclose(mixture.mean, (mixture.weights * mixture.predictions.means).sum(axis=1))
 
 
 @every_rule
 def test_no_model_is_asked_twice(rule):
-    members = rule.combine(Panel(scattered_ensemble(), queries(40))).experts.members
+    members = rule.combine(Query(scattered_ensemble(), queries(40))).predictions.members
     for row in members:
         assert len(set(row)) == len(row)
 
@@ -179,9 +179,9 @@ def test_many_queries_are_answered_in_pieces(rule, monkeypatch):
 @every_rule
 def test_answering_model_has_the_largest_weight(rule):
     ensemble, X = scattered_ensemble(), queries(40)
-    blend = rule.combine(Panel(ensemble, X))
+    mixture = rule.combine(Query(ensemble, X))
     weights = np.zeros((len(X), len(ensemble)))
-    np.put_along_axis(weights, blend.experts.members, blend.weights, axis=1)
+    np.put_along_axis(weights, mixture.predictions.members, mixture.weights, axis=1)
     largest = np.take_along_axis(weights, answering_model(ensemble, rule, X)[:, None], axis=1)
     np.testing.assert_array_equal(largest[:, 0], weights.max(axis=1))
 
@@ -210,10 +210,10 @@ def test_joint_covariance_is_symmetric_and_positive_semidefinite(rule):
 def test_joint_correlations_are_those_of_the_weighted_average(rule):
     """Models are independent: `cov = sum_j diag(w_j) S_j diag(w_j)`, up to the variances, which are the rule's."""
     ensemble, X = scattered_ensemble(), queries(15)
-    blend = rule.combine(Panel(ensemble, X))
+    mixture = rule.combine(Query(ensemble, X))
     covariance = np.zeros((len(X), len(X)))
     for number, model in enumerate(ensemble.models):
-        weight = np.where(blend.experts.members == number, blend.weights, 0.0).sum(axis=1)
+        weight = np.where(mixture.predictions.members == number, mixture.weights, 0.0).sum(axis=1)
         covariance += np.diag(weight) @ model.posterior(X).covariance @ np.diag(weight)
     np.testing.assert_allclose(correlations(predict_jointly(ensemble, rule, X)[0].covariance), correlations(covariance))
 
@@ -344,7 +344,11 @@ def answer_by(rule, estimator, X):
     """Mean, variance of the field and of the noise, in the user's units."""
     units = estimator.units_
     mean, variance, noise = predict(estimator._state.ensemble, rule, units.inputs(X))
-    return units.zero + units.height * mean, units.height**2 * variance, units.height**2 * noise
+    return (
+        units.target_offset + units.target_scale * mean,
+        units.target_scale**2 * variance,
+        units.target_scale**2 * noise,
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,9 +391,9 @@ def test_methods_predict_by_the_rule_of_their_paper(estimator, rule):
 class Oldest:
     """A rule of one's own: the first model knows best."""
 
-    def combine(self, panel):
-        experts = panel.ask(np.zeros((len(panel.X), 1), dtype=int))
-        return Blend(experts, np.ones((len(panel.X), 1)), experts.variances[:, 0])
+    def combine(self, query):
+        predictions = query.ask(np.zeros((len(query.X), 1), dtype=int))
+        return Mixture(predictions, np.ones((len(query.X), 1)), predictions.variances[:, 0])
 
 
 def test_a_rule_of_ones_own():

@@ -17,7 +17,7 @@ from reference import (
     hyperparameters,
     learned,
     relative_error,
-    spread_out,
+    select_by_variance,
     titsias,
     unlearned,
     waves,
@@ -27,7 +27,7 @@ from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.inducing import greedy
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 from wgpr.gp.linalg import NotFactorizableError
-from wgpr.gp.optimize import climb
+from wgpr.gp.optimize import maximize_lbfgs
 from wgpr.gp.sparse import SparseLearner
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
@@ -36,7 +36,7 @@ every_dimension = pytest.mark.parametrize("d", [1, 2, 8])
 
 def rows(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = spread_out(n, d, rng)
+    X = select_by_variance(n, d, rng)
     return X, waves(X, rng)
 
 
@@ -54,7 +54,7 @@ def assert_finite(model, X):
 @every_dimension
 def test_with_pseudo_inputs_on_all_the_data_it_is_the_exact_process(kernel, d):
     X, y = rows(30, d)
-    theta, queries = hyperparameters(kernel, d, reach=0.5), spread_out(50, d, np.random.default_rng(1))
+    theta, queries = hyperparameters(kernel, d, reach=0.5), select_by_variance(50, d, np.random.default_rng(1))
     model = learned(unlearned(kernel, theta, mean=0.7), X, y, theta, X)
     exact = SklearnGP(kernel, theta, X, y - 0.7)
     mean, std = exact.predict(queries)
@@ -73,7 +73,11 @@ def test_first_batch_and_update_are_those_of_titsias_and_bui(kernel, d):
     first, second = slice(0, None, 2), slice(1, None, 2)
     old_theta = hyperparameters(kernel, d, reach=0.6, noise=0.3)
     new_theta = Hyperparameters(1.1, 0.7 * np.sqrt(d) * np.ones(d), 0.2, 1.8 * kernel.initial_shape())
-    old_Z, new_Z, queries = spread_out(8, d, rng), spread_out(10, d, rng), spread_out(40, d, rng)
+    old_Z, new_Z, queries = (
+        select_by_variance(8, d, rng),
+        select_by_variance(10, d, rng),
+        select_by_variance(40, d, rng),
+    )
 
     model = learned(unlearned(kernel, old_theta), X[first], y[first], old_theta, old_Z)
     expected = titsias(kernel, old_theta, X[first], y[first], old_Z)
@@ -105,7 +109,7 @@ def test_a_stream_of_a_hundred_updates_ends_where_the_batch_does(kernel, d):
         log_evidence += stream.log_evidence
     batch = learned(nothing, X, y, theta, Z)
 
-    queries = spread_out(200, d, np.random.default_rng(2))
+    queries = select_by_variance(200, d, np.random.default_rng(2))
     (mean, variance), (expected_mean, expected_variance) = stream.predict(queries), batch.predict(queries)
     np.testing.assert_allclose(mean, expected_mean, rtol=0, atol=1e-6 * y.std())
     np.testing.assert_allclose(np.sqrt(variance), np.sqrt(expected_variance), rtol=0, atol=1e-6 * y.std())
@@ -150,7 +154,7 @@ def test_an_update_does_not_end_below_the_bound_that_it_could_start_from(kernel)
 def test_learning_pays():
     X, y = rows(80, 2)
     model = SparseLearner(SquaredExponential(), n_inducing=20).start(X, y, np.random.default_rng(0))
-    assert model.log_evidence > SparseLearner(SquaredExponential(), n_inducing=20).preview(X, y).log_evidence + 1
+    assert model.log_evidence > SparseLearner(SquaredExponential(), n_inducing=20).quick_fit(X, y).log_evidence + 1
 
 
 class Hills:
@@ -173,7 +177,7 @@ def test_a_climb_ends_at_the_best_point_that_it_saw():
     for start, scale in zip(rng.uniform(-5, 5, (100, 3)), np.geomspace(0.01, 10.0, 100), strict=True):
         start_in_box = start.clip(*box)
         hills = Hills(edge=max(1.0, start_in_box[0]))
-        top = climb(hills, start, box, np.full(3, scale), max_iter=2)
+        top = maximize_lbfgs(hills, start, box, np.full(3, scale), max_iter=2)
         best, last = max(hills.seen), hills.seen[-1]
         assert ((box[0] <= top) & (top <= box[1])).all()
         assert hills.seen[0] == hills(start_in_box)[0]
@@ -232,7 +236,7 @@ def test_a_model_can_start_and_go_on_with_degenerate_data(kernel, X, y):
     assert 1 <= len(model.inputs) <= min(10, len(X))
     assert_finite(model, X)
     assert_finite(learner.update(model, X, y, rng), X)
-    assert_finite(learner.preview(X, y), X)
+    assert_finite(learner.quick_fit(X, y), X)
 
 
 @every_degenerate
@@ -259,7 +263,7 @@ def test_a_model_can_start_whatever_the_data(rows, kernel, n_inducing):
     X, y = rows
     learner = SparseLearner(kernel, n_inducing, max_iter=3)
     assert_finite(learner.start(X, y, np.random.default_rng(0)), X)
-    assert_finite(learner.preview(X, y), X)
+    assert_finite(learner.quick_fit(X, y), X)
 
 
 # Models are values
@@ -274,7 +278,7 @@ def test_no_array_of_a_model_can_be_edited(name):
     rng = np.random.default_rng(0)
     learner = SparseLearner(ALL_KERNELS[-1], n_inducing=10, max_iter=2)
     first = learner.start(X[:20], y[:20], rng)
-    for model in (first, learner.update(first, X[20:], y[20:], rng), learner.preview(X, y)):
+    for model in (first, learner.update(first, X[20:], y[20:], rng), learner.quick_fit(X, y)):
         assert not attrgetter(name)(model).flags.writeable
 
 

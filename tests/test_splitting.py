@@ -37,7 +37,7 @@ def trial_with(distances=None, evidence=None, evidence_new=0.0):
     return SimpleNamespace(
         candidates=candidates,
         nearest=candidates,
-        finalists=lambda numbers, by: list(numbers),
+        screen=lambda numbers, by: list(numbers),
         distances=lambda number: Distances(*distances[number]),
         updated=lambda number: SimpleNamespace(log_evidence=evidence[number]),
         fresh=SimpleNamespace(log_evidence=evidence_new),

@@ -30,20 +30,20 @@ from streams import (
 from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein, WGPRegressor
 from wgpr.ensemble.absorb import step
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import Trial
+from wgpr.ensemble.evaluation import BatchEvaluation
 from wgpr.ensemble.workers import Workers
 from wgpr.gp import bound
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner, ExactModel
-from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein
 from wgpr.gp.linalg import NotFactorizableError
-from wgpr.gp.model import NotFiniteError, movement
+from wgpr.gp.model import NotFiniteError
 from wgpr.gp.sparse import SparseLearner
 from wgpr.rules.splitting import Worthwhile
 
 SEED = 7
 SPARSE = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=5)
-GROWING = GrowingLearner(SquaredExponential(), max_inducing=15, max_iter=5)
+GROWING = AdaptiveSparseLearner(SquaredExponential(), max_inducing=15, max_iter=5)
 RULES = {"wasserstein": (Wasserstein(1.0), SPARSE), "evidence": (Evidence(), SPARSE), "auto": (Worthwhile(), GROWING)}
 every_rule = pytest.mark.parametrize("name", RULES)
 
@@ -71,7 +71,7 @@ def tried_both_ways(name):
             after, thorough = step(ensemble, X, y, rule=rule, **settings)
             if len(ensemble) > 1:
                 _, quick = step(ensemble, X, y, rule=rule, is_thorough=False, **settings)
-                steps.append((Trial(ensemble, X=X, y=y, **settings), thorough, quick))
+                steps.append((BatchEvaluation(ensemble, X=X, y=y, **settings), thorough, quick))
             ensemble = after
     return steps
 
@@ -92,23 +92,23 @@ def test_movement_is_that_of_means_and_standard_deviations(seed):
     before, after = beliefs(seed)
     places = zip(*before, *after, strict=True)
     expected = sum((m - mean) ** 2 + (v**0.5 - variance**0.5) ** 2 for mean, variance, m, v in places)
-    assert movement(before, after) == pytest.approx(expected, rel=1e-12)
-    assert movement(after, before) == movement(before, after)
-    assert movement(before, before) == 0.0
+    assert marginal_squared_wasserstein(before, after) == pytest.approx(expected, rel=1e-12)
+    assert marginal_squared_wasserstein(after, before) == marginal_squared_wasserstein(before, after)
+    assert marginal_squared_wasserstein(before, before) == 0.0
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_movement_of_two_outputs_is_the_sum_of_theirs(seed):
     before, after = beliefs(seed, 2)
-    each = [movement((before[0][:, k], before[1]), (after[0][:, k], after[1])) for k in (0, 1)]
-    assert movement(before, after) == pytest.approx(sum(each), rel=1e-12)
+    each = [marginal_squared_wasserstein((before[0][:, k], before[1]), (after[0][:, k], after[1])) for k in (0, 1)]
+    assert marginal_squared_wasserstein(before, after) == pytest.approx(sum(each), rel=1e-12)
 
 
 def test_movement_is_the_wasserstein_distance_if_places_have_nothing_to_do_with_each_other():
     rng = np.random.default_rng(0)
     before, after = ((rng.normal(size=4), rng.uniform(0.1, 3.0, 4)) for _ in range(2))
     expected = textbook_wasserstein(*(Gaussian(mean, np.diag(variance)) for mean, variance in (before, after)))
-    assert movement(before, after) == pytest.approx(expected)
+    assert marginal_squared_wasserstein(before, after) == pytest.approx(expected)
 
 
 LEARNERS = {
@@ -130,7 +130,7 @@ def test_a_sketch_is_an_update_without_optimising(learner, outputs):
     as_it_is = learner if isinstance(learner, ExactLearner) else replace(learner, max_iter=0)
     sketch = learner.sketch(model, X[BATCH:], y[BATCH:], np.random.default_rng(SEED))
     updated = as_it_is.update(model, X[BATCH:], y[BATCH:], np.random.default_rng(SEED))
-    moved = movement(model.predict(model.inputs), updated.predict(model.inputs))
+    moved = marginal_squared_wasserstein(model.predict(model.inputs), updated.predict(model.inputs))
     # one that forgets moves from what it still knows, which is about the same
     assert sketch.moved == pytest.approx(moved, rel=1e-2 if learner is LEARNERS["forgetting"] else 1e-6)
     assert sketch.surprise == pytest.approx(-updated.log_evidence, rel=1e-9)

@@ -8,8 +8,8 @@ from streams import small
 from wgpr import SquaredExponential, WGPRegressor
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import Trial
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.ensemble.evaluation import BatchEvaluation
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.rules.splitting import Worthwhile
 
@@ -69,14 +69,14 @@ def test_a_price_that_makes_no_sense_is_refused(price):
 
 
 def trial_of(model, X, y, max_inducing=200):
-    learner = GrowingLearner(KERNEL, max_inducing, max_iter=20)
+    learner = AdaptiveSparseLearner(KERNEL, max_inducing, max_iter=20)
     ensemble = Ensemble.of([model], X.shape[1])
-    return Trial(ensemble, learner, X, y, n_candidates=2, seed=0, number=1)
+    return BatchEvaluation(ensemble, learner, X, y, n_candidates=2, seed=0, number=1)
 
 
 def test_the_first_batch_is_a_new_model():
     X, y = stationary(50, 1, 0)
-    trial = Trial(Ensemble.empty(1), GrowingLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
+    trial = BatchEvaluation(Ensemble.empty(1), AdaptiveSparseLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
     ((_, number),) = Worthwhile().assign(trial)
     assert number is None
 
@@ -89,17 +89,17 @@ def test_another_world_pays_for_its_hyperparameters():
     assert Worthwhile().assign(of_the_same)[0].model == 0
     assert Worthwhile().assign(of_another)[0].model is None
     price = 0.5 * 3 * np.log1p(60)  # amplitude, length-scale and noise
-    assert of_another.fresh.log_evidence - price > of_another.updated(0).log_evidence
-    assert of_the_same.fresh.log_evidence - price < of_the_same.updated(0).log_evidence
+    assert of_another.new_model.log_evidence - price > of_another.updated(0).log_evidence
+    assert of_the_same.new_model.log_evidence - price < of_the_same.updated(0).log_evidence
 
 
 def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
     """With all the room, an update loses next to nothing of the evidence; with little, much."""
     X, y = stationary(120, 2, 0, noise=0.05)
-    learner = GrowingLearner(KERNEL, 200, max_iter=20)
+    learner = AdaptiveSparseLearner(KERNEL, 200, max_iter=20)
     model = learner.start(X[:60], y[:60], np.random.default_rng(0))
     roomy, cramped = (trial_of(model, X[60:], y[60:], limit) for limit in (200, 5))
-    lost = [(trial.unabridged(0) - trial.updated(0).log_evidence) / 60 for trial in (roomy, cramped)]
+    lost = [(trial.uncompressed_evidence(0) - trial.updated(0).log_evidence) / 60 for trial in (roomy, cramped)]
     assert lost[0] < 0.05 < lost[1]
     assert Worthwhile().assign(cramped)[0].model is None
     assert Worthwhile(price=2 * lost[1]).assign(roomy)[0].model == 0
@@ -108,15 +108,17 @@ def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
 def test_want_of_room_is_no_reason_where_there_may_be_no_more_models():
     X = np.linspace(0.0, 20.0, 400)[:, None]
     y = np.sin(3.0 * X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(400)
-    learner, ensemble = GrowingLearner(SquaredExponential(), max_inducing=12, max_iter=10), Ensemble.empty(1)
+    learner, ensemble = AdaptiveSparseLearner(SquaredExponential(), max_inducing=12, max_iter=10), Ensemble.empty(1)
     decisions = []
     for number, batch in enumerate(np.split(np.arange(400), 10)):
         trials = [
-            Trial(ensemble, learner, X[batch], y[batch], n_candidates=1, seed=0, number=number, is_full=is_full)
+            BatchEvaluation(
+                ensemble, learner, X[batch], y[batch], n_candidates=1, seed=0, number=number, is_full=is_full
+            )
             for is_full in (False, True)
         ]
         free, full = (Worthwhile().assign(trial) for trial in trials)
         decisions.append((free[0].model, full[0].model))
-        ensemble, _ = trials[1].carry_out(full)
+        ensemble, _ = trials[1].apply(full)
     assert any(free is None and full is not None for free, full in decisions)  # want of room was the only reason
     assert all(free is None or full == free for free, full in decisions)

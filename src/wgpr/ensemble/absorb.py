@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import Any
 
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import SplittingRule, Trial
+from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule
 from wgpr.ensemble.merging import within
 from wgpr.ensemble.records import StepRecord
 from wgpr.ensemble.workers import Workers
@@ -28,12 +28,12 @@ def step(
     is_thorough: bool = True,
     workers: Workers | None = None,
 ) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `Trial`, and
+    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `BatchEvaluation`, and
 
     max_models : that there may be afterwards; None for no limit.
     """
     started = perf_counter()
-    trial = Trial(
+    trial = BatchEvaluation(
         ensemble,
         learner,
         X,
@@ -46,6 +46,6 @@ def step(
         is_thorough=is_thorough,
         workers=workers,
     )
-    ensemble, changes = trial.carry_out(rule.assign(trial))
+    ensemble, changes = trial.apply(rule.assign(trial))
     ensemble, merged = within(ensemble, learner, max_models)
     return ensemble, replace(trial.record(changes, perf_counter() - started), merged=merged)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from wgpr.ensemble.index import NearestIndex
-from wgpr.ensemble.joint_cache import Neighbourhoods
+from wgpr.ensemble.joint_cache import JointModelCache
 from wgpr.ensemble.shelf import Shelf
 from wgpr.gp.linalg import Array, Indices
-from wgpr.gp.model import FieldsOnly, Learner, LocalModel
+from wgpr.gp.model import Learner, LocalModel, PickledByFields
 
 # A model is joined with so many others at the most.
 _MOST_NEIGHBOURS = 15
@@ -22,7 +22,7 @@ _MOST_VOTERS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble(FieldsOnly):
+class Ensemble(PickledByFields):
     """Local models, and what is needed to find the right ones. An immutable value.
 
     A change costs the same however many models there are: it copies one board of a shelf, and the indices of
@@ -36,7 +36,7 @@ class Ensemble(FieldsOnly):
     index: NearestIndex = field(default_factory=NearestIndex)
     index_of_means: NearestIndex = field(default_factory=NearestIndex)
     n_learned: int = 0
-    neighbourhoods: Neighbourhoods = field(default_factory=Neighbourhoods)
+    joint_models: JointModelCache = field(default_factory=JointModelCache)
 
     @classmethod
     def empty(cls, n_features: int) -> "Ensemble":
@@ -88,7 +88,7 @@ class Ensemble(FieldsOnly):
             self.index.with_model(place, model.inputs),
             self.index_of_means.with_model(place, _mean_input(model)),
             self.n_learned + model.n_seen - n_seen_before,
-            self.neighbourhoods,
+            self.joint_models,
         )
 
     def around(self, point: Array, n_models: int) -> list[int]:
@@ -129,12 +129,12 @@ class Ensemble(FieldsOnly):
         """The ensemble with this model in place of two; those after the second have the number before theirs."""
         first, second = sorted(numbers)
         models = [*self.models[:first], model, *self.models[first + 1 : second], *self.models[second + 1 :]]
-        return replace(Ensemble.of(models, self.n_features), neighbourhoods=self.neighbourhoods)
+        return replace(Ensemble.of(models, self.n_features), joint_models=self.joint_models)
 
     def with_neighbours(self, number: int, n_observations: int) -> LocalModel:
         """Model `number`, joined with its neighbours as far as they agree with it; so many observations in all."""
         others = self.neighbours(number, _MOST_NEIGHBOURS)
-        return self.neighbourhoods.of((self.models[number], *(self.models[other] for other in others)), n_observations)
+        return self.joint_models.of((self.models[number], *(self.models[other] for other in others)), n_observations)
 
     def answering(self, learner: Learner[Any], X: Array, y: Array) -> "Ensemble":
         """The ensemble that answers as if each row of `X` (n, d), `y` (n,) were learned by the model nearest to it."""
@@ -142,7 +142,7 @@ class Ensemble(FieldsOnly):
         for number in np.unique(owners).tolist():
             own = owners == number
             with suppress(ArithmeticError):  # then without these rows
-                ensemble = ensemble.with_model(learner.glance(self.models[number], X[own], y[own]), number)
+                ensemble = ensemble.with_model(learner.condition(self.models[number], X[own], y[own]), number)
         return ensemble
 
 

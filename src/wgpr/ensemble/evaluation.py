@@ -11,10 +11,10 @@ import numpy as np
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.records import Change, StepRecord
 from wgpr.ensemble.workers import Workers
-from wgpr.gp.gaussian import squared_wasserstein
+from wgpr.gp.gaussian import marginal_squared_wasserstein, squared_wasserstein
 from wgpr.gp.joint import Summarised, log_evidence_of_rows
 from wgpr.gp.linalg import Array, Indices
-from wgpr.gp.model import Learner, LocalModel, Neighbour, Sketch, movement
+from wgpr.gp.model import ClosedFormUpdate, Learner, LocalModel, Neighbour
 
 ALL_ROWS = slice(None)
 
@@ -47,7 +47,7 @@ class Distances(NamedTuple):
 class SplittingRule(Protocol):
     """Decides which model learns what of a batch."""
 
-    def assign(self, trial: "Trial") -> Sequence[Assignment]: ...
+    def assign(self, trial: "BatchEvaluation") -> Sequence[Assignment]: ...
 
 
 _Candidates = Mapping[int, tuple[LocalModel, Sequence[Neighbour]]]
@@ -70,7 +70,7 @@ class _Lesson:
         return self.learner.start(self.X, self.y, self._rng(), neighbours)
 
     def update(
-        self, model: LocalModel, neighbours: Sequence[Neighbour], sketch: Sketch | None = None
+        self, model: LocalModel, neighbours: Sequence[Neighbour], sketch: ClosedFormUpdate | None = None
     ) -> LocalModel | None:
         """The model that has learned these rows too; None if that cannot be."""
         begun = {} if sketch is None else {"sketch": sketch}
@@ -79,15 +79,17 @@ class _Lesson:
         except ArithmeticError:
             return None
 
-    def sketches(self, candidates: _Candidates) -> dict[int, Sketch]:
+    def sketches(self, candidates: _Candidates) -> dict[int, ClosedFormUpdate]:
         """Of those that can be sketched; what is not finite is no sketch."""
-        found: dict[int, Sketch] = {}
+        found: dict[int, ClosedFormUpdate] = {}
         for number, (model, _) in candidates.items():
             with suppress(ArithmeticError):
                 found[number] = self.learner.sketch(model, self.X, self.y, self._rng())
         return {number: each for number, each in found.items() if np.isfinite([each.moved, each.surprise]).all()}
 
-    def updates_of_likeliest(self, candidates: _Candidates) -> tuple[dict[int, Sketch], dict[int, LocalModel | None]]:
+    def updates_of_likeliest(
+        self, candidates: _Candidates
+    ) -> tuple[dict[int, ClosedFormUpdate], dict[int, LocalModel | None]]:
         """All sketches, and the updates of the candidates that the rows surprise least."""
         sketches = self.sketches(candidates)
         least = min((sketch.surprise for sketch in sketches.values()), default=0.0)
@@ -98,7 +100,7 @@ class _Lesson:
         return np.random.default_rng(self.seed)
 
 
-class Trial:
+class BatchEvaluation:
     """A batch before the decision. A splitting rule asks it what would become of whom, and it remembers the answers.
 
     Parameters
@@ -148,14 +150,14 @@ class Trial:
 
         Unless the trial is thorough, only those that can win.
         """
-        return self.finalists(self.nearest, by="movement")
+        return self.screen(self.nearest, by="movement")
 
     @cached_property
     def closest(self) -> list[int]:
         """Numbers of the models that are closest to the batch, row by row: first the candidates, then more."""
         return self.ensemble.closest(self.X, max(self.n_candidates, self.learner.n_neighbours + 1))
 
-    def finalists(self, numbers: Sequence[int], by: str) -> list[int]:
+    def screen(self, numbers: Sequence[int], by: str) -> list[int]:
         """Those of the models `numbers` that can learn the batch and, unless the trial is thorough, can win.
 
         All of them, and a new model beside them, are learned at once, by all the workers.
@@ -187,15 +189,18 @@ class Trial:
         for number, model in updated.items():
             self._note_update(number, model, len(self.y))
 
-    def _least_moved(self, fresh: LocalModel, sketches: Mapping[int, Sketch]) -> list[int]:
+    def _least_moved(self, fresh: LocalModel, sketches: Mapping[int, ClosedFormUpdate]) -> list[int]:
         """Those that move least: at their own inputs, and at the batch from what a fresh model says of it."""
         at_rows = fresh.predict(self.X)
-        moved = {number: sketch.moved + movement(at_rows, sketch.at_rows) for number, sketch in sketches.items()}
+        moved = {
+            number: sketch.moved + marginal_squared_wasserstein(at_rows, sketch.at_rows)
+            for number, sketch in sketches.items()
+        }
         least = min(moved.values(), default=0.0)
         return [number for number, each in moved.items() if each <= _TIMES_THE_MOVEMENT * least]
 
     @property
-    def fresh(self) -> LocalModel:
+    def new_model(self) -> LocalModel:
         """A new model of the batch alone."""
         if self._fresh is None:
             self._note_fresh(self._lesson(ALL_ROWS).start(self._neighbours()))
@@ -214,11 +219,11 @@ class Trial:
             old, updated = self.ensemble.models[number], self.updated(number)
             assert updated is not None, "only candidates have distances"
             w_old = squared_wasserstein(old.posterior(old.inputs), updated.posterior(old.inputs))
-            w_new = squared_wasserstein(self.fresh.posterior(self.X), updated.posterior(self.X))
+            w_new = squared_wasserstein(self.new_model.posterior(self.X), updated.posterior(self.X))
             self._distances[number] = Distances(w_old * self._target_unit**2, w_new * self._target_unit**2)
         return self._distances[number]
 
-    def unabridged(self, number: int) -> float:
+    def uncompressed_evidence(self, number: int) -> float:
         """The log evidence of the batch if model `number` could learn it without leaving anything out.
 
         With the hyperparameters before and after the update, whichever are better.
@@ -231,7 +236,7 @@ class Trial:
                 evidences.append(log_evidence_of_rows(old, self.X, self.y, theta))
         return max(evidences)
 
-    def carry_out(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
+    def apply(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
         """The ensemble after the decision, and what changed in it."""
         self._require_each_row_once(assignments)
         ensemble, changes = self.ensemble, []
@@ -250,8 +255,10 @@ class Trial:
             return ensemble
         for number in sorted(numbers):
             others = [ensemble.models[other] for other in ensemble.neighbours(number, self.learner.n_neighbours)]
-            agreeing = ensemble.neighbourhoods.agreeing(ensemble.models[number], others, _MOST_TO_SETTLE)
-            ensemble = ensemble.with_model(self.learner.settled(ensemble.models[number], agreeing), number)
+            agreeing = ensemble.joint_models.agreeing(ensemble.models[number], others, _MOST_TO_SETTLE)
+            ensemble = ensemble.with_model(
+                self.learner.refine_with_neighbours(ensemble.models[number], agreeing), number
+            )
         return ensemble
 
     def _require_each_row_once(self, assignments: Sequence[Assignment]) -> None:
@@ -287,7 +294,7 @@ class Trial:
 
     def _started(self, rows: slice | Indices) -> LocalModel:
         if rows is ALL_ROWS:
-            return self.fresh
+            return self.new_model
         return self._counted(self._lesson(rows).start(self._neighbours(rows=rows)))
 
     def _update(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:

@@ -15,7 +15,7 @@ from wgpr.gp.joint import joined, surprise
 from wgpr.gp.joint import n_observations as n_observations_of
 from wgpr.gp.model import LocalModel
 
-# Numbers that are kept, of all neighbourhoods: 256 MB.
+# Numbers that are kept, of all joint_models: 256 MB.
 _MOST_NUMBERS = 1 << 25
 
 # Nats for each of its observations by which a neighbour may surprise a model, and still agrees with it.
@@ -25,16 +25,16 @@ _Key = tuple[Any, ...]
 
 
 @dataclass(eq=False)
-class Neighbourhoods:
+class JointModelCache:
     """Joint models by the models that they are made of; the latest ones, as many as the memory allows."""
 
     _known: "OrderedDict[_Key, Any]" = field(default_factory=OrderedDict)
     _size: int = 0
     _surprises: "WeakKeyDictionary[Any, WeakKeyDictionary[Any, float]]" = field(default_factory=WeakKeyDictionary)
 
-    def __reduce__(self) -> tuple[type["Neighbourhoods"], tuple[()]]:
+    def __reduce__(self) -> tuple[type["JointModelCache"], tuple[()]]:
         """What is kept can be made again: copies and pickles begin with nothing."""
-        return Neighbourhoods, ()
+        return JointModelCache, ()
 
     def of(self, models: _Key, n_observations: int) -> LocalModel:
         """The first of `models`, joined with those of the others that agree with it, in their order.

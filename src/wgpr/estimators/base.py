@@ -23,7 +23,7 @@ from wgpr.ensemble.workers import Workers
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.kernels import Hyperparameters
-from wgpr.gp.linalg import Array, Indices, for_outputs, n_outputs, one_blas_thread
+from wgpr.gp.linalg import Array, Indices, expand_outputs, n_outputs, one_blas_thread
 from wgpr.gp.model import Learner, LocalModel
 from wgpr.io import container
 from wgpr.io.atomic import write_whole
@@ -127,12 +127,12 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
             if return_cov:
                 (mean, covariance), noise = predict_jointly(ensemble, rule, queries)
                 covariance = covariance * self._stretch() ** 2
-                uncertainty = covariance if latent else covariance + for_outputs(np.diag(noise), covariance)
-                return units.zero + units.height * mean, units.height**2 * uncertainty
+                uncertainty = covariance if latent else covariance + expand_outputs(np.diag(noise), covariance)
+                return units.target_offset + units.target_scale * mean, units.target_scale**2 * uncertainty
             mean, variance, noise = predict(ensemble, rule, queries)
         variance = variance * self._stretch() ** 2
-        mean = units.zero + units.height * mean
-        return (mean, units.height * np.sqrt(variance if latent else variance + noise)) if return_std else mean
+        mean = units.target_offset + units.target_scale * mean
+        return (mean, units.target_scale * np.sqrt(variance if latent else variance + noise)) if return_std else mean
 
     def predict_with_owners(self, X: ArrayLike) -> tuple[Array, Array, Array, Indices]:
         """All that can be told about `X` (n, d) at once: mean, standard deviations of an observation and of the field.
@@ -144,8 +144,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
             rule = self._make_prediction_rule()
             mean, variance, noise, owners = predict_with_owners(ensemble, rule, units.inputs(queries))
         variance = variance * self._stretch() ** 2
-        observed, field = units.height * np.sqrt(variance + noise), units.height * np.sqrt(variance)
-        return units.zero + units.height * mean, observed, field, owners
+        observed, field = units.target_scale * np.sqrt(variance + noise), units.target_scale * np.sqrt(variance)
+        return units.target_offset + units.target_scale * mean, observed, field, owners
 
     def predict_grid(
         self, region: ArrayLike | None = None, spacing: ArrayLike | None = None, *, at: Fixed | None = None
@@ -206,7 +206,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def hyperparameters_(self) -> tuple[Hyperparameters, ...]:
         """What each local model has learned, in the user's units.
 
-        Several outputs share it: amplitude and noise are then relative, and those of output j are `units_.height[j]`
+        Several outputs share it: amplitude and noise are then relative, and those of output j are `units_.target_scale[j]`
         times as much.
         """
         return tuple(self.units_.for_user(model.theta) for model in self.models_)
@@ -232,13 +232,13 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def n_outputs_(self) -> int:
         """How many outputs there are: columns of `y`, 1 if it has none."""
         check_is_fitted(self, "_state")
-        return n_outputs(self._state.waiting_y)
+        return n_outputs(self._state.pending_y)
 
     @property
     def n_pending_(self) -> int:
         """How many rows wait for a batch to fill; they count as seen."""
         check_is_fitted(self, "_state")
-        return len(self._state.waiting_y)
+        return len(self._state.pending_y)
 
     @property
     def n_samples_seen_(self) -> int:
@@ -274,8 +274,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         state = self._state
         self._state = replace(
             state,
-            waiting_X=np.concatenate([state.waiting_X, X]),
-            waiting_y=np.concatenate([state.waiting_y, y]),
+            pending_X=np.concatenate([state.pending_X, X]),
+            pending_y=np.concatenate([state.pending_y, y]),
             bounds=np.stack([np.minimum(state.bounds[0], X.min(axis=0)), np.maximum(state.bounds[1], X.max(axis=0))]),
             n_seen=state.n_seen + len(y),
         )
@@ -284,18 +284,18 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
     def _learn_full_batches(self) -> None:
         n_first = self._n_before_learning()
         if self._state.learner is None and self.n_pending_ >= n_first:
-            self._begin(self._state.waiting_X[:n_first], self._state.waiting_y[:n_first])
+            self._begin(self._state.pending_X[:n_first], self._state.pending_y[:n_first])
         batching = self._make_batching()
         while self._state.learner is not None and self.n_pending_ >= (
             n_ready := batching.n_ready(self._state.n_learned)
         ):
             self._step(batching, n_ready)
         state = self._state  # copies let go of the rows that are learned
-        self._state = replace(state, waiting_X=state.waiting_X.copy(), waiting_y=state.waiting_y.copy())
+        self._state = replace(state, pending_X=state.pending_X.copy(), pending_y=state.pending_y.copy())
 
     def _flush(self) -> None:
         if self._state.learner is None and self.n_pending_:
-            self._begin(self._state.waiting_X, self._state.waiting_y)
+            self._begin(self._state.pending_X, self._state.pending_y)
         while self.n_pending_:
             self._step(self._make_batching(), self.n_pending_)
 
@@ -310,9 +310,9 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         state = self._state
         assert state.learner is not None
         assert state.units is not None
-        waiting = state.units.inputs(state.waiting_X[:n_ready])
+        waiting = state.units.inputs(state.pending_X[:n_ready])
         rows = batching.choose(waiting, state.ensemble)
-        X, y = waiting[rows], state.units.targets(state.waiting_y[rows])
+        X, y = waiting[rows], state.units.targets(state.pending_y[rows])
         calibration = self._calibrated(state, X, y)
         ensemble, record = step(
             state.ensemble,
@@ -331,8 +331,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         self._state = replace(
             state,
             ensemble=ensemble,
-            waiting_X=np.delete(state.waiting_X, rows, axis=0),
-            waiting_y=np.delete(state.waiting_y, rows, axis=0),
+            pending_X=np.delete(state.pending_X, rows, axis=0),
+            pending_y=np.delete(state.pending_y, rows, axis=0),
             records=(*state.records, record)[-self.history_size :],
             n_steps=state.n_steps + 1,
             calibration=calibration,
@@ -380,11 +380,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator, ABC):
         if len(state.ensemble) and state.units is not None:
             with one_blas_thread():
                 return state.answering, state.units
-        units = state.units or Units.of(state.waiting_X, state.waiting_y)
-        X, y = units.inputs(state.waiting_X), units.targets(state.waiting_y)
+        units = state.units or Units.of(state.pending_X, state.pending_y)
+        X, y = units.inputs(state.pending_X), units.targets(state.pending_y)
         with one_blas_thread():
             learner = state.learner or self._make_quick_learner(X, y, units)
-            return state.ensemble.with_model(learner.preview(X, y)), units
+            return state.ensemble.with_model(learner.quick_fit(X, y)), units
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""

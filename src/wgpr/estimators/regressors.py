@@ -11,9 +11,9 @@ from wgpr.checks import require_count, require_number
 from wgpr.ensemble.evaluation import SplittingRule
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.estimators.units import Units
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner, calibrate
-from wgpr.gp.hyperparameters import Scales, typical
+from wgpr.gp.hyperparameters import Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel, as_kernel
 from wgpr.gp.linalg import Array
 from wgpr.gp.model import mean_target
@@ -48,7 +48,7 @@ class _SparseSettings(EnsembleRegressor):
     def _check_n_inducing(self) -> None:
         require_count("n_inducing", self.n_inducing)
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | GrowingLearner:
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | AdaptiveSparseLearner:
         return SparseLearner(as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations)
 
 
@@ -64,7 +64,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     threshold : "auto" to start a new model when it is worth its price (see `wgpr.rules.splitting.Worthwhile`). A number is
         the largest squared Wasserstein distance that an update may move a model by, as in the paper: in the square
         of the target's unit, summed over pseudo-inputs and batch. 0 starts a model for every batch, infinity never
-        starts another. Of several outputs it is the sum, each in its own unit, `units_.height`.
+        starts another. Of several outputs it is the sum, each in its own unit, `units_.target_scale`.
     n_inducing : "auto" for as many pseudo-inputs as a local model needs, up to `max_inducing`, and for hyperparameters
         that lean on those of the neighbours. A number is how many it may have (M), moved by the optimiser, each model
         for itself, as in the paper.
@@ -100,7 +100,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     n_outputs_ : how many outputs there are, columns of `y`.
     history_ : what happened in each step.
     hyperparameters_ : what each local model has learned, in the units of the data; of several outputs, amplitude and
-        noise are relative to `units_.height`.
+        noise are relative to `units_.target_scale`.
 
     Examples
     --------
@@ -182,10 +182,10 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         if not _is_auto(self.n_inducing):
             require_count("n_inducing", self.n_inducing, otherwise='"auto"')
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | GrowingLearner:
+    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | AdaptiveSparseLearner:
         kernel, max_iter, learns = as_kernel(self.kernel), self.optimizer_iterations, bool(self.learn_hyperparameters)
         if _is_auto(self.n_inducing):
-            return GrowingLearner(kernel, self.max_inducing, max_iter, learns, float(self.forgetting))
+            return AdaptiveSparseLearner(kernel, self.max_inducing, max_iter, learns, float(self.forgetting))
         return SparseLearner(kernel, int(self.n_inducing), max_iter, learns)
 
     def _make_batching(self) -> Batching:
@@ -289,7 +289,7 @@ class LocalGPRegressor(OnlineRegressor):
     ----------
     w_gen : as in `SolarGPRegressor`.
     hyperparameters : `Hyperparameters` to use in place of learning them; for several outputs, with amplitude and noise
-        relative to `units_.height`, the median deviation of each output in the first batch.
+        relative to `units_.target_scale`, the median deviation of each output in the first batch.
     n_calibration : rows to learn the hyperparameters from.
     max_samples : rows that a local model keeps at the most, None for no limit; beyond it, those that the
         others explain best are dropped.
@@ -356,7 +356,7 @@ class LocalGPRegressor(OnlineRegressor):
 
     def _make_quick_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
         mean = mean_target(y)
-        theta = self._given_theta(units) or typical(as_kernel(self.kernel), Scales.of(X, y, mean))
+        theta = self._given_theta(units) or default_hyperparameters(as_kernel(self.kernel), Scales.of(X, y, mean))
         return ExactLearner(as_kernel(self.kernel), theta, mean, self.max_samples)
 
     def _given_theta(self, units: Units) -> Hyperparameters | None:

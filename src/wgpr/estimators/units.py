@@ -26,15 +26,15 @@ class Units:
     """One unit of length for all inputs, so that nearest stays nearest, and one for the target: for each output.
 
     origin, spread : (d,) of the inputs; ratio : (d,) of each spread to the unit of length.
-    zero, height : origin and unit of the target; (k,) if there is a column for each output.
+    target_offset, target_scale : origin and unit of the target; (k,) if there is a column for each output.
     rounds_inputs : (d,), rounds_target : whether the spread is known, and so what is too small to matter.
     """
 
     origin: Array
     spread: Array
     ratio: Array
-    zero: float | Array
-    height: float | Array
+    target_offset: float | Array
+    target_scale: float | Array
     rounds_inputs: NDArray[np.bool_]
     rounds_target: bool | NDArray[np.bool_]
 
@@ -42,18 +42,20 @@ class Units:
     def of(cls, X: Array, y: Array) -> "Units":
         """Units that suit the rows `X` (n, d), `y` (n,) or (n, k)."""
         targets = columns(y)
-        origin, zero = np.median(X, axis=0), np.median(targets, axis=0)
-        scales = [Scales.of(X, target, middle) for target, middle in zip(targets.T, zero, strict=True)]
+        origin, target_offset = np.median(X, axis=0), np.median(targets, axis=0)
+        scales = [Scales.of(X, target, middle) for target, middle in zip(targets.T, target_offset, strict=True)]
         spread = _typical_deviation(X, origin, otherwise=scales[0].inputs)
-        height = _typical_deviation(targets, zero, otherwise=np.array([scale.target for scale in scales]))
+        target_scale = _typical_deviation(
+            targets, target_offset, otherwise=np.array([scale.target for scale in scales])
+        )
         ratio = spread / root_mean_square(spread)
         mantissa, exponent = np.frexp(ratio)
         return cls(
             origin,
             spread,
             np.ldexp(_rounded(mantissa), exponent),
-            _of_outputs(zero, y),
-            _of_outputs(height, y),
+            _of_outputs(target_offset, y),
+            _of_outputs(target_scale, y),
             ~constant_columns(X),
             _of_outputs(~constant_columns(targets), y),
         )
@@ -70,7 +72,7 @@ class Units:
         Several outputs have a unit each. What is one number for all of them is told in these units, so that it is the
         same whatever units the user has.
         """
-        return float(np.ravel(self.height)[0]) if np.size(self.height) == 1 else 1.0
+        return float(np.ravel(self.target_scale)[0]) if np.size(self.target_scale) == 1 else 1.0
 
     def inputs(self, X: Array) -> Array:
         """The user's inputs (n, d) in these units."""
@@ -79,7 +81,7 @@ class Units:
 
     def targets(self, y: Array) -> Array:
         """The user's targets (n,) or (n, k) in these units."""
-        relative = (y - self.zero) / self.height
+        relative = (y - self.target_offset) / self.target_scale
         return np.where(self.rounds_target, _rounded(relative), relative)
 
     def inputs_for_user(self, X: Array) -> Array:

@@ -12,12 +12,12 @@ import numpy as np
 
 from wgpr.gp import inducing, pooling
 from wgpr.gp.bound import Fit, Observations
-from wgpr.gp.hyperparameters import STRETCHES, Prior, Scales, typical
+from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, Prior, Scales, default_hyperparameters
 from wgpr.gp.joint import JointModel, as_seen_by, evidence, with_rows
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, column_squares
-from wgpr.gp.model import Neighbour, Sketch, mean_target
-from wgpr.gp.search import likeliest, maximise_bound
+from wgpr.gp.model import ClosedFormUpdate, Neighbour, mean_target
+from wgpr.gp.search import fit_hyperparameters, maximize_bound
 from wgpr.gp.sparse import SparseModel, explained, knowledge_of_both, of_both, sketched, without_new_rows
 
 # Nats for each row, and each of its outputs, that pseudo-inputs may leave unexplained.
@@ -29,7 +29,7 @@ _MAX_ITER_OF_NEIGHBOURHOOD = 10
 
 
 @dataclass(frozen=True)
-class GrowingLearner:
+class AdaptiveSparseLearner:
     """Learns the hyperparameters of each model by maximising the bound, with as many pseudo-inputs as that needs.
 
     max_inducing : pseudo-inputs a model may have; max_iter : iterations of L-BFGS for each batch.
@@ -65,8 +65,8 @@ class GrowingLearner:
             like_others = pooling.of_new_model(self.kernel, scales, neighbours)
             yield like_others, Hyperparameters.from_log(like_others.mean, len(scales.inputs))
         typically = pooling.of_new_model(self.kernel, scales, ())
-        for stretch in STRETCHES[:1] if neighbours else STRETCHES:
-            yield typically, typical(self.kernel, scales, stretch)
+        for stretch in LENGTHSCALE_FACTORS[:1] if neighbours else LENGTHSCALE_FACTORS:
+            yield typically, default_hyperparameters(self.kernel, scales, stretch)
 
     def _tried(
         self, observations: Observations, belief: pooling.Belief, theta: Hyperparameters, scales: Scales
@@ -85,7 +85,7 @@ class GrowingLearner:
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: Sketch | None = None,
+        sketch: ClosedFormUpdate | None = None,
     ) -> SparseModel:
         """From where the model is."""
         model = self._faded(model)
@@ -98,21 +98,21 @@ class GrowingLearner:
         fit = self._climbed(observations, model.theta, Z, scales, belief.prior(self.kernel, scales))
         return model.updated(fit, scales)
 
-    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
         model = self._faded(model)
         return sketched(model, self._explained(model.observations(X, y), model.theta))
 
-    def preview(self, X: Array, y: Array) -> SparseModel:
+    def quick_fit(self, X: Array, y: Array) -> SparseModel:
         mean = mean_target(y)
         scales = Scales.of(X, y, mean)
-        theta = typical(self.kernel, scales)
+        theta = default_hyperparameters(self.kernel, scales)
         fit = self._explained(Observations(self.kernel, X, y - mean), theta)
         return explained(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
 
-    def glance(self, model: SparseModel, X: Array, y: Array) -> JointModel:
+    def condition(self, model: SparseModel, X: Array, y: Array) -> JointModel:
         return with_rows(model, X, y)
 
-    def settled(self, model: SparseModel, neighbours: Sequence[SparseModel]) -> SparseModel:
+    def refine_with_neighbours(self, model: SparseModel, neighbours: Sequence[SparseModel]) -> SparseModel:
         """The model with the hyperparameters that make its observations and its neighbours' likeliest, together.
 
         They say how the field goes on from one model to the next, which no model sees alone.
@@ -122,7 +122,7 @@ class GrowingLearner:
         parts = [part for other in neighbours for part in as_seen_by(model, other)]
         prior = Prior(self.kernel, model.scales, model.theta.to_log(), _STD_OF_NEIGHBOURHOOD)
         together = evidence(self.kernel, (model.summary, *parts))
-        theta = likeliest(together, model.theta, prior, _MAX_ITER_OF_NEIGHBOURHOOD)
+        theta = fit_hyperparameters(together, model.theta, prior, _MAX_ITER_OF_NEIGHBOURHOOD)
         is_the_same = np.array_equal(theta.to_vector(), model.theta.to_vector())
         return replace(model, neighbourhood=None if is_the_same else theta)
 
@@ -141,7 +141,7 @@ class GrowingLearner:
         self, observations: Observations, theta: Hyperparameters, Z: Array, scales: Scales, prior: Prior
     ) -> Fit:
         """Twice, because what is enough depends on the hyperparameters; and if it is not enough in the end, more."""
-        climb = partial(maximise_bound, max_iter=self.max_iter, learn_inputs=False)
+        climb = partial(maximize_bound, max_iter=self.max_iter, learn_inputs=False)
         fit = climb(observations, theta, Z, scales, prior)
         fit = climb(observations, fit.theta, self._enough(observations, fit.theta), scales, prior)
         is_enough = fit.unexplained <= 2.0 * _TOLERANCE * max(1, len(observations.y))
@@ -159,5 +159,7 @@ class GrowingLearner:
         n_rows = len(observations.y)
         precisions = np.concatenate([np.full(n_rows, theta.noise**-2), column_squares(observations.past.R)])
         tolerated = 2.0 * _TOLERANCE * max(1, n_rows)
-        chosen = inducing.enough(self.kernel, theta, observations.inputs, precisions, self.max_inducing, tolerated)
+        chosen = inducing.select_inducing(
+            self.kernel, theta, observations.inputs, precisions, self.max_inducing, tolerated
+        )
         return observations.inputs[chosen]

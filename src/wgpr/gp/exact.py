@@ -7,8 +7,8 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import LOG_2PI
-from wgpr.gp.gaussian import Gaussian
-from wgpr.gp.hyperparameters import Prior, Scales, typical
+from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein
+from wgpr.gp.hyperparameters import Prior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.gp.linalg import (
     Array,
@@ -17,16 +17,16 @@ from wgpr.gp.linalg import (
     column_squares,
     columns,
     diagonal,
-    frozen,
     inner,
     inverse_lower,
     log_determinant,
     n_outputs,
+    read_only,
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.model import Neighbour, Sketch, mean_target, movement, require_finite, running_mean, seen_by_both
-from wgpr.gp.search import likeliest
+from wgpr.gp.model import ClosedFormUpdate, Neighbour, mean_target, require_finite, running_mean, seen_by_both
+from wgpr.gp.search import fit_hyperparameters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +102,7 @@ def _model(
     alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
     require_finite(L, alpha, log_evidence)
     for array in (inputs, targets, L, alpha, centre):
-        frozen(array)
+        read_only(array)
     return ExactModel(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
 
 
@@ -136,7 +136,7 @@ class ExactLearner:
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: Sketch | None = None,
+        sketch: ClosedFormUpdate | None = None,
     ) -> ExactModel:
         """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
         if sketch is not None:
@@ -151,30 +151,30 @@ class ExactLearner:
         n_seen = model.n_seen + len(X)
         return _model(self.kernel, self.theta, self.mean, inputs, targets, L, n_seen, centre, log_evidence)
 
-    def sketch(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+    def sketch(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
         """The update itself, which is in closed form."""
         updated = self.update(model, X, y, rng)
-        moved = movement(model.predict(model.inputs), updated.predict(model.inputs))
-        return Sketch(moved, updated.predict(X), -updated.log_evidence, updated)
+        moved = marginal_squared_wasserstein(model.predict(model.inputs), updated.predict(model.inputs))
+        return ClosedFormUpdate(moved, updated.predict(X), -updated.log_evidence, updated)
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
-        informative = inducing.spread_out(self.kernel, self.theta, inputs, n)
+        informative = inducing.select_by_variance(self.kernel, self.theta, inputs, n)
         rest = np.setdiff1d(np.arange(len(inputs)), informative)
         return np.sort(np.concatenate([informative, rest[len(rest) - (n - len(informative)) :]]))
 
-    def preview(self, X: Array, y: Array) -> ExactModel:
+    def quick_fit(self, X: Array, y: Array) -> ExactModel:
         return self.start(X, y, np.random.default_rng(0))
 
-    def glance(self, model: ExactModel, X: Array, y: Array) -> ExactModel:
+    def condition(self, model: ExactModel, X: Array, y: Array) -> ExactModel:
         return replace(self, max_samples=None).update(model, X, y, np.random.default_rng(0))
 
     def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
         n_seen, centre = seen_by_both(model, other)
-        return replace(both, n_seen=n_seen, centre=frozen(centre), log_evidence=model.log_evidence)
+        return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
 
-    def settled(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
+    def refine_with_neighbours(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
         return model
 
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
@@ -227,6 +227,9 @@ def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperpara
     mean = mean_target(y)
     scales = Scales.of(X, y, mean)
     prior = Prior.of_new_model(kernel, scales)
-    return likeliest(
-        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean), typical(kernel, scales), prior, max_iter
+    return fit_hyperparameters(
+        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean),
+        default_hyperparameters(kernel, scales),
+        prior,
+        max_iter,
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, frozen
+from wgpr.gp.linalg import Array, read_only
 
 # A spread below this part of the magnitude is rounding: the column (or the target) is constant.
 _CONSTANT = 1e-13
@@ -22,7 +22,7 @@ _NOISE = (1e-3, 1.0)
 _TYPICAL_NOISE = 0.3
 
 # A fresh model tries short and long length-scales: the bound has more than one hill.
-STRETCHES = (0.5, 2.0)
+LENGTHSCALE_FACTORS = (0.5, 2.0)
 
 # Spread of the logarithm: around typical values for a new model, around its own from one batch to the next.
 STD_OF_NEW = 0.7
@@ -40,7 +40,7 @@ class Scales:
     target: float
 
     def __post_init__(self) -> None:
-        frozen(self.inputs)
+        read_only(self.inputs)
 
     @classmethod
     def of(cls, X: Array, y: Array, mean: float | Array, fallback: "Scales | None" = None) -> "Scales":
@@ -87,7 +87,7 @@ def _spread_elsewhere(
     return float(np.abs(X).max()) or 1.0
 
 
-def typical(kernel: Kernel, scales: Scales, stretch: float = 1.0) -> Hyperparameters:
+def default_hyperparameters(kernel: Kernel, scales: Scales, stretch: float = 1.0) -> Hyperparameters:
     """Hyperparameters before any learning.
 
     Distances grow with the root of the dimension, and so do length-scales, `stretch` times that.
@@ -120,7 +120,7 @@ class Prior:
     @classmethod
     def of_new_model(cls, kernel: Kernel, scales: Scales, like: Hyperparameters | None = None) -> "Prior":
         """Around typical values for the scales of the data, or around those of a model that it is like."""
-        return cls(kernel, scales, (like or typical(kernel, scales)).to_log(), STD_OF_NEW)
+        return cls(kernel, scales, (like or default_hyperparameters(kernel, scales)).to_log(), STD_OF_NEW)
 
     @classmethod
     def of_next_batch(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters) -> "Prior":

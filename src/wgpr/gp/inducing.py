@@ -6,7 +6,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, Indices, pivots_of
+from wgpr.gp.linalg import Array, Indices, pivot_order
 
 # Points that the chosen ones explain to this part of the prior variance tell nothing that can be computed with.
 _EXPLAINED = 1e-10
@@ -21,7 +21,7 @@ _FEW = 1000
 _AT_HOME = 20
 
 
-def spread_out(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
+def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
     """Indices of up to `n` rows of `X`, each the least known given those before it.
 
     Once everything is explained, the rest are those furthest from the chosen ones: a field that looks smooth now
@@ -53,7 +53,9 @@ def _with_furthest(scaled: Array, chosen: Indices, n: int) -> Indices:
     return np.array(indices, dtype=np.intp)
 
 
-def enough(kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float) -> Indices:
+def select_inducing(
+    kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float
+) -> Indices:
     """Indices of as many rows of `X` (N, d), at the most `n`, as explain all of them to within `tolerance`.
 
     If they are very few, some more that are furthest apart: where pseudo-inputs are is also where a model is at home.
@@ -72,9 +74,9 @@ def enough(kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: 
 
 
 def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
-    """As `spread_out`, by pivoted Cholesky, until the rest is explained."""
+    """As `select_by_variance`, by pivoted Cholesky, until the rest is explained."""
     if not n_kept and len(X) <= _FEW:
-        pivots, rank = pivots_of(kernel(theta, X, X), _EXPLAINED)
+        pivots, rank = pivot_order(kernel(theta, X, X), _EXPLAINED)
         return pivots[: min(n, rank)]
     choice = _Choice(kernel, theta, X, n)
     while choice.n_left:
@@ -149,8 +151,8 @@ def starts(
     Z : (M, d) the model's own, X : (N, d) the batch.
     """
     everything = np.concatenate([Z, X])
-    yield everything[spread_out(kernel, theta, everything, n, n_kept=len(Z))] if len(Z) < n else Z
-    yield everything[spread_out(kernel, theta, everything, n)]
+    yield everything[select_by_variance(kernel, theta, everything, n, n_kept=len(Z))] if len(Z) < n else Z
+    yield everything[select_by_variance(kernel, theta, everything, n)]
     for share in (0.5, 0.8):
         n_old = min(len(Z), round(share * n))
         old = Z[rng.choice(len(Z), n_old, replace=False)]

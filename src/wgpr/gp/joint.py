@@ -16,15 +16,15 @@ from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.gp.linalg import (
     Array,
+    cholesky_identity_plus,
     column_squares,
     columns,
     diagonal,
-    factored,
-    frozen,
     inner,
     inverse_lower,
     log_determinant,
     n_outputs,
+    read_only,
     solve_lower,
     solve_lower_transposed,
 )
@@ -72,12 +72,12 @@ class JointModel:
     @classmethod
     def of(cls, owner: Summarised, parts: Sequence[Summary], theta: Hyperparameters) -> "JointModel":
         Z, r = np.concatenate([part.Z for part in parts]), np.concatenate([part.r for part in parts])
-        L = factored(_covariance(parts, owner.kernel(theta, Z, Z)))
+        L = cholesky_identity_plus(_covariance(parts, owner.kernel(theta, Z, Z)))
         alpha = solve_lower(L, columns(r))
         beta = _pulled_back(parts, solve_lower_transposed(L, alpha)).reshape(len(Z), *r.shape[1:])
         log_normaliser = -0.5 * float(n_outputs(r) * log_determinant(L) + inner(alpha, alpha))
         require_finite(L, beta, log_normaliser)
-        return cls(owner, theta, tuple(parts), frozen(Z), frozen(L), frozen(beta), log_normaliser)
+        return cls(owner, theta, tuple(parts), read_only(Z), read_only(L), read_only(beta), log_normaliser)
 
     @property
     def kernel(self) -> Kernel:
@@ -199,7 +199,7 @@ def evidence(kernel: Kernel, parts: Sequence[Summary]) -> Callable[[Hyperparamet
 
     def value_and_gradient(theta: Hyperparameters) -> tuple[float, Array]:
         block = KernelBlock(kernel, theta, Z, Z)
-        L = factored(_covariance(parts, block.K))
+        L = cholesky_identity_plus(_covariance(parts, block.K))
         L_inverse = inverse_lower(L)
         alpha = L_inverse @ columns(r)
         W = _pulled_back(parts, L_inverse.T)  # R^T L^-T

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from wgpr.gp.linalg import Array, frozen, inner
+from wgpr.gp.linalg import Array, inner, read_only
 
 _NO_SHAPE = np.empty(0)
 
@@ -33,7 +33,7 @@ class Hyperparameters:
 
     def __post_init__(self) -> None:
         for name in ("lengthscales", "shape"):
-            object.__setattr__(self, name, frozen(np.array(getattr(self, name), dtype=np.float64, ndmin=1)))
+            object.__setattr__(self, name, read_only(np.array(getattr(self, name), dtype=np.float64, ndmin=1)))
 
     def to_vector(self) -> Array:
         """`(sf, l_1, ..., l_d, shape..., s)`."""

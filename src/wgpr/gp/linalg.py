@@ -75,7 +75,7 @@ def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
     raise NotFactorizableError(f"not positive definite with a relative jitter of {JITTERS[-1]:g}")
 
 
-def factored(S: Array) -> Array:
+def cholesky_identity_plus(S: Array) -> Array:
     """Lower factor of `S` (n, n), which is the identity and more, or of `S` with jitter where the more is very much."""
     try:
         return cholesky(S)
@@ -103,7 +103,7 @@ def n_outputs(y: Array) -> int:
     return prod(y.shape[1:])
 
 
-def for_outputs(shared: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+def expand_outputs(shared: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
     """What all outputs share, to be taken together with what `like` has for each: with its axis of outputs, if any."""
     return shared.reshape(shared.shape + (1,) * (like.ndim - shared.ndim))
 
@@ -161,7 +161,7 @@ def square_root(S: Array) -> Array:
     return H
 
 
-def pivots_of(S: Array, tolerance: float) -> tuple[Indices, int]:
+def pivot_order(S: Array, tolerance: float) -> tuple[Indices, int]:
     """Places (n,) in the order in which Cholesky takes them, always the largest of what is left, and the rank.
 
     tolerance : what is left to count as nothing, as part of the largest of the diagonal.
@@ -170,7 +170,7 @@ def pivots_of(S: Array, tolerance: float) -> tuple[Indices, int]:
     return pivots.astype(np.intp) - 1, int(rank)
 
 
-def frozen(array: Array) -> Array:
+def read_only(array: Array) -> Array:
     """The same array, read-only: models are values, and nobody may edit a value in place."""
     array.setflags(write=False)
     return array

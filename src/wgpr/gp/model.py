@@ -9,7 +9,7 @@ import numpy as np
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, frozen, inner, n_outputs
+from wgpr.gp.linalg import Array, read_only
 
 
 class LocalModel(Protocol):
@@ -48,7 +48,7 @@ class LocalModel(Protocol):
         """The field at `X` (n, d), with its full covariance."""
 
 
-class FieldsOnly:
+class PickledByFields:
     """A dataclass that is copied and saved without what it made for answers: that can be made again."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Neighbour(NamedTuple):
     scales: Scales
 
 
-class Sketch(NamedTuple):
+class ClosedFormUpdate(NamedTuple):
     """A closed-form update, with nothing optimised: good enough to tell which candidates are worth more.
 
     moved : how far the model moves at its own inputs, as `movement` tells.
@@ -103,26 +103,26 @@ class Learner(Protocol[Model]):
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: Sketch | None = None,
+        sketch: ClosedFormUpdate | None = None,
     ) -> Model:
         """The model that has learned these rows too; raises ArithmeticError if there is none.
 
         sketch : of the same update, if it was made.
         """
 
-    def sketch(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+    def sketch(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
         """What is known of the update before anything is optimised; raises ArithmeticError if there is none."""
 
-    def preview(self, X: Array, y: Array) -> Model:
+    def quick_fit(self, X: Array, y: Array) -> Model:
         """A quick model of a few rows, with typical hyperparameters: better than no answer."""
 
-    def glance(self, model: Model, X: Array, y: Array) -> LocalModel:
+    def condition(self, model: Model, X: Array, y: Array) -> LocalModel:
         """A model that answers as if it had learned these rows too: nothing is optimised, nothing is left out."""
 
     def merged(self, model: Model, other: Model) -> Model:
         """One model that knows what both know, as well as it can."""
 
-    def settled(self, model: Model, neighbours: Sequence[Model]) -> Model:
+    def refine_with_neighbours(self, model: Model, neighbours: Sequence[Model]) -> Model:
         """The model after it has compared itself with its neighbours, closest first."""
 
 
@@ -136,15 +136,9 @@ def require_finite(*arrays: Array | float) -> None:
         raise NotFiniteError("learning led to numbers that are not finite")
 
 
-def movement(before: tuple[Array, Array], after: tuple[Array, Array]) -> float:
-    """How far means (n,) or (n, k) and standard deviations, of variances (n,), are apart: a sum of squares."""
-    shift, widened = after[0] - before[0], np.sqrt(after[1]) - np.sqrt(before[1])
-    return inner(shift, shift) + n_outputs(shift) * inner(widened, widened)
-
-
 def mean_target(y: Array) -> float | Array:
     """The mean of targets (n,); of each output, (k,), if they are (n, k)."""
-    return float(y.mean()) if y.ndim == 1 else frozen(y.mean(axis=0))
+    return float(y.mean()) if y.ndim == 1 else read_only(y.mean(axis=0))
 
 
 def running_mean(mean: Array, n: int, X: Array) -> Array:

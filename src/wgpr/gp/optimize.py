@@ -15,7 +15,7 @@ from wgpr.gp.linalg import Array, NotFactorizableError
 
 # A step that gains less than this many nats is not worth its time, nor its drift: on a stationary stream,
 # pseudo-inputs that wander for nothing lose more than they find.
-WORTHWHILE = 0.05
+MIN_GAIN = 0.05
 
 # Pairs of steps and changes of the gradient that tell the curvature.
 _MEMORY = 10
@@ -37,8 +37,8 @@ Objective = Callable[[Array], tuple[float, Array]]
 _Found = tuple[Array, float, Array, bool]
 
 
-def climb(
-    objective: Objective, start: Array, box: Array, scale: Array, max_iter: int, worthwhile: float = WORTHWHILE
+def maximize_lbfgs(
+    objective: Objective, start: Array, box: Array, scale: Array, max_iter: int, worthwhile: float = MIN_GAIN
 ) -> Array:
     """The best point that is visited, never worse than the start.
 

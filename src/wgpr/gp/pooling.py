@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Prior, Scales, typical
+from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Prior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array
 from wgpr.gp.model import Neighbour
@@ -47,7 +47,7 @@ class Belief:
 
 def of_new_model(kernel: Kernel, scales: Scales, neighbours: Sequence[Neighbour]) -> Belief:
     """Before a model has learned anything: like its neighbours, as far as they are alike; typical if it has none."""
-    vague = Belief.around(typical(kernel, scales), STD_OF_NEW)
+    vague = Belief.around(default_hyperparameters(kernel, scales), STD_OF_NEW)
     if not neighbours:
         return vague
     logs = np.array([model.theta.to_log() for model in neighbours])

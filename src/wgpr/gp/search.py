@@ -1,4 +1,4 @@
-"""Where climbing ends: the likeliest hyperparameters, and the fit with the best bound."""
+"""Where climbing ends: the fit_hyperparameters hyperparameters, and the fit with the best bound."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from wgpr.gp.bound import Fit, Observations
 from wgpr.gp.hyperparameters import Prior, Scales
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array
-from wgpr.gp.optimize import WORTHWHILE, climb
+from wgpr.gp.optimize import MIN_GAIN, maximize_lbfgs
 
 # Pseudo-inputs may leave the data by this part of its spread: further out there is nothing to know.
 _MARGIN = 0.1
@@ -18,7 +18,7 @@ _FAR_IN_LOG_THETA = 0.06
 _FAR_IN_LENGTHSCALES = 0.1
 
 
-def likeliest(
+def fit_hyperparameters(
     log_evidence: Callable[[Hyperparameters], tuple[float, Array]],
     start: Hyperparameters,
     prior: Prior,
@@ -34,10 +34,10 @@ def likeliest(
 
     log_theta = start.to_log()
     far = np.full(len(log_theta), _FAR_IN_LOG_THETA)
-    return Hyperparameters.from_log(climb(objective, log_theta, prior.box, far, max_iter), n_features)
+    return Hyperparameters.from_log(maximize_lbfgs(objective, log_theta, prior.box, far, max_iter), n_features)
 
 
-def maximise_bound(
+def maximize_bound(
     observations: Observations,
     theta: Hyperparameters,
     Z: Array,
@@ -47,7 +47,7 @@ def maximise_bound(
     max_iter: int,
     learn_hyperparameters: bool = True,
     learn_inputs: bool = True,
-    worthwhile: float = WORTHWHILE,
+    worthwhile: float = MIN_GAIN,
 ) -> Fit:
     """The fit that climbing the bound (and the prior) from `theta` and `Z` (M, d) ends at."""
     n_theta, n_features = prior.box.shape[1], Z.shape[1]
@@ -77,7 +77,7 @@ def maximise_bound(
             best, best_value = fit, value
         return value, np.concatenate(parts)
 
-    top = climb(objective, point[is_free], box[:, is_free], far[is_free], max_iter, worthwhile)
+    top = maximize_lbfgs(objective, point[is_free], box[:, is_free], far[is_free], max_iter, worthwhile)
     return best or observations.explained_by(*unpack(top))
 
 

@@ -8,41 +8,40 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import Fit, Observations, Summary
-from wgpr.gp.gaussian import Gaussian
-from wgpr.gp.hyperparameters import STRETCHES, Prior, Scales, typical
+from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein
+from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, Prior, Scales, default_hyperparameters
 from wgpr.gp.joint import JointModel, as_seen_by, with_rows
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
+    cholesky_identity_plus,
     cholesky_with_jitter,
     column_squares,
     columns,
-    factored,
-    frozen,
     inner,
     log_determinant,
     plus_identity,
+    read_only,
     solve_lower,
     solve_lower_transposed,
 )
 from wgpr.gp.model import (
-    FieldsOnly,
+    ClosedFormUpdate,
     Neighbour,
-    Sketch,
+    PickledByFields,
     mean_target,
-    movement,
     require_finite,
     running_mean,
     seen_by_both,
 )
-from wgpr.gp.search import maximise_bound
+from wgpr.gp.search import maximize_bound
 
 # A first look at hyperparameters need not find the top to the last nat.
 _WORTHWHILE_AT_FIRST = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SparseModel(FieldsOnly):
+class SparseModel(PickledByFields):
     """A local model; learning more returns another one.
 
     kernel, theta, mean : the prior; its constant mean is that of the model's first batch.
@@ -110,7 +109,7 @@ class SparseModel(FieldsOnly):
         `L^-T (I - B^-1) L^-1 = R^T (I + U U^T)^-1 R`, with `U = R L`: one product a query in place of two solves.
         """
         U = self.summary.R @ self.L
-        H = solve_lower(factored(plus_identity(U @ U.T)), self.summary.R)
+        H = solve_lower(cholesky_identity_plus(plus_identity(U @ U.T)), self.summary.R)
         beta = solve_lower_transposed(self.L, columns(self.alpha))
         return H, beta.reshape(self.alpha.shape)
 
@@ -141,20 +140,20 @@ def explained(
     misfit = fit.n_outputs * log_determinant(fit.L_B) + inner(summary.r, summary.r) - fit.explained
     require_finite(fit.theta.to_log(), summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, log_evidence)
     for array in (summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, centre):
-        frozen(array)
+        read_only(array)
     return SparseModel(
         fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
         -0.5 * float(misfit), scales, n_seen, centre, float(log_evidence), n_evaluations=fit.observations.n_fits,
     )  # fmt: skip
 
 
-def sketched(model: SparseModel, fit: Fit) -> Sketch:
+def sketched(model: SparseModel, fit: Fit) -> ClosedFormUpdate:
     """What the update of a model by this fit of `model.observations(X, y)` would tell; it would start from there."""
     mean, variance = fit.at_observations()
     mean, n_rows = model.mean + mean, len(fit.observations.y)
-    moved = movement(model.predict(model.inputs), (mean[n_rows:], variance[n_rows:]))
+    moved = marginal_squared_wasserstein(model.predict(model.inputs), (mean[n_rows:], variance[n_rows:]))
     at_rows = mean[:n_rows], variance[:n_rows]
-    return Sketch(moved, at_rows, model.log_normaliser - fit.value, fit.Z, fit.observations.n_fits)
+    return ClosedFormUpdate(moved, at_rows, model.log_normaliser - fit.value, fit.Z, fit.observations.n_fits)
 
 
 def remembered(
@@ -221,11 +220,11 @@ class SparseLearner:
             scales, thetas = scales.widened(like.scales), [like.theta]
             prior = Prior.of_new_model(self.kernel, scales, like.theta)
         else:
-            thetas = [typical(self.kernel, scales, stretch) for stretch in STRETCHES]
+            thetas = [default_hyperparameters(self.kernel, scales, stretch) for stretch in LENGTHSCALE_FACTORS]
             prior = Prior.of_new_model(self.kernel, scales)
         observations = Observations(self.kernel, X, y - mean)
         fits = [
-            maximise_bound(
+            maximize_bound(
                 observations,
                 theta,
                 self._spread_out(theta, X),
@@ -238,7 +237,7 @@ class SparseLearner:
             for theta in thetas
         ]
         best = max(fits, key=_bound)
-        best = maximise_bound(observations, best.theta, best.Z, scales, prior, max_iter=self.max_iter)
+        best = maximize_bound(observations, best.theta, best.Z, scales, prior, max_iter=self.max_iter)
         return explained(best, mean, scales, len(X), X.mean(axis=0), best.value)
 
     def update(
@@ -248,13 +247,13 @@ class SparseLearner:
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: Sketch | None = None,
+        sketch: ClosedFormUpdate | None = None,
     ) -> SparseModel:
         """From the best of several sets of pseudo-inputs by the bound, climb it jointly."""
         scales = model.scales_with(X, y)
         observations = model.observations(X, y)
         Z = self._best_start(model, observations, rng).Z if sketch is None else sketch.start
-        best = maximise_bound(
+        best = maximize_bound(
             observations,
             model.theta,
             Z,
@@ -265,33 +264,33 @@ class SparseLearner:
         )
         return model.updated(best, scales)
 
-    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> Sketch:
+    def sketch(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
         return sketched(model, self._best_start(model, model.observations(X, y), rng))
 
     def _best_start(self, model: SparseModel, observations: Observations, rng: np.random.Generator) -> Fit:
         starts = inducing.starts(self.kernel, model.theta, model.inputs, observations.X, self.n_inducing, rng)
         return max((observations.explained_by(model.theta, Z) for Z in starts), key=_bound)
 
-    def preview(self, X: Array, y: Array) -> SparseModel:
+    def quick_fit(self, X: Array, y: Array) -> SparseModel:
         mean = mean_target(y)
         scales = Scales.of(X, y, mean)
-        theta = typical(self.kernel, scales)
+        theta = default_hyperparameters(self.kernel, scales)
         fit = Observations(self.kernel, X, y - mean).explained_by(theta, self._spread_out(theta, X))
         return explained(fit, mean, scales, len(X), X.mean(axis=0), fit.value)
 
-    def glance(self, model: SparseModel, X: Array, y: Array) -> JointModel:
+    def condition(self, model: SparseModel, X: Array, y: Array) -> JointModel:
         return with_rows(model, X, y)
 
     def merged(self, model: SparseModel, other: SparseModel) -> SparseModel:
         observations = knowledge_of_both(model, other)
         return of_both(model, other, observations, self._spread_out(model.theta, observations.inputs))
 
-    def settled(self, model: SparseModel, neighbours: Sequence[SparseModel]) -> SparseModel:
+    def refine_with_neighbours(self, model: SparseModel, neighbours: Sequence[SparseModel]) -> SparseModel:
         return model
 
     def _spread_out(self, theta: Hyperparameters, X: Array) -> Array:
         """Pseudo-inputs to start from."""
-        return X[inducing.spread_out(self.kernel, theta, X, self.n_inducing)]
+        return X[inducing.select_by_variance(self.kernel, theta, X, self.n_inducing)]
 
 
 def _bound(fit: Fit) -> float:

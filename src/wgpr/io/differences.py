@@ -52,8 +52,8 @@ def with_difference(old: Regressor, contents: Contents) -> State:
         return replace(
             state,
             ensemble=ensemble,
-            waiting_X=np.empty((0, n_features)),
-            waiting_y=np.empty((0, *state.outputs)),
+            pending_X=np.empty((0, n_features)),
+            pending_y=np.empty((0, *state.outputs)),
             records=(),
             bounds=bounds_of(header, n_features),
             n_steps=count(header, "n_steps"),

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.gp import exact, sparse
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.bound import Summary
 from wgpr.gp.exact import ExactLearner, ExactModel
 from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.kernels import Hyperparameters
-from wgpr.gp.linalg import Array, Indices, frozen
+from wgpr.gp.linalg import Array, Indices, read_only
 from wgpr.gp.sparse import SparseLearner, SparseModel
 from wgpr.io.container import Arrays, MapError
 
-_Sparse = SparseLearner | GrowingLearner
+_Sparse = SparseLearner | AdaptiveSparseLearner
 
 
 def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
@@ -166,7 +166,7 @@ def _unpack_sparse_compact(columns: Columns, learner: _Sparse) -> list[SparseMod
 
 def _means(columns: Columns) -> list[float] | list[Array]:
     means = columns.numbers("mean", *columns.outputs)
-    return [frozen(mean.copy()) for mean in means] if columns.outputs else means.tolist()
+    return [read_only(mean.copy()) for mean in means] if columns.outputs else means.tolist()
 
 
 def _summary_sizes(columns: Columns) -> Indices:
@@ -264,7 +264,7 @@ def _seen(columns: Columns) -> tuple[list[int], list[Array], list[float]]:
 def _read_only(model: Any) -> Any:
     for array in [*vars(model).values(), *vars(getattr(model, "summary", model)).values()]:
         if isinstance(array, np.ndarray):
-            frozen(array)
+            read_only(array)
     return model
 
 

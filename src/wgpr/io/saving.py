@@ -9,7 +9,7 @@ import numpy as np
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array
@@ -73,8 +73,8 @@ def _arrays_of(state: State, compact: bool) -> Arrays:
     return {
         **models,
         **pack_history(state.records),
-        "waiting_X": state.waiting_X,
-        "waiting_y": state.waiting_y,
+        "waiting_X": state.pending_X,
+        "waiting_y": state.pending_y,
         "residuals": state.calibration.residuals,
     }
 
@@ -134,12 +134,12 @@ def _state(contents: Contents, n_features: int, outputs: tuple[int, ...]) -> Sta
     require(learner is not None or not has_models, "learner")
     models = unpack_models(arrays, learner, n_features, compact=compact, outputs=outputs) if has_models else []
     n_steps = count(header, "n_steps")
-    waiting_X, waiting_y = _waiting(arrays, n_features, outputs, compact)
+    pending_X, pending_y = _waiting(arrays, n_features, outputs, compact)
     return State(
         ensemble=Ensemble.of(models, n_features),
         seed=count(header, "seed"),
-        waiting_X=waiting_X,
-        waiting_y=waiting_y,
+        pending_X=pending_X,
+        pending_y=pending_y,
         bounds=bounds_of(header, n_features),
         units=units,
         learner=learner,
@@ -175,15 +175,15 @@ def _waiting(arrays: Arrays, n_features: int, outputs: tuple[int, ...], compact:
 
 
 def _check_learner(learner: Any, n_features: int, outputs: tuple[int, ...]) -> None:
-    require(isinstance(learner, SparseLearner | GrowingLearner | ExactLearner | None), "learner")
+    require(isinstance(learner, SparseLearner | AdaptiveSparseLearner | ExactLearner | None), "learner")
     if learner is None:
         return
     require(isinstance(learner.kernel, Kernel), "kernel")
-    if isinstance(learner, SparseLearner | GrowingLearner):
+    if isinstance(learner, SparseLearner | AdaptiveSparseLearner):
         limit = learner.n_inducing if isinstance(learner, SparseLearner) else learner.max_inducing
         require(type(limit) is int and type(learner.max_iter) is int, "learner")
         require(limit > 0 and isinstance(learner.learn_hyperparameters, bool), "learner")
-        if isinstance(learner, GrowingLearner):
+        if isinstance(learner, AdaptiveSparseLearner):
             require(isinstance(learner.forgetting, float) and 0 <= learner.forgetting < 1, "learner")
     else:
         require(isinstance(learner.theta, Hyperparameters) and _is_of_targets(learner.mean, outputs), "learner")
@@ -205,7 +205,7 @@ def _check_units(units: Any, n_features: int, outputs: tuple[int, ...]) -> None:
         return
     arrays = (units.origin, units.spread, units.ratio, units.rounds_inputs)
     require(all(isinstance(array, np.ndarray) and array.shape == (n_features,) for array in arrays), "units")
-    require(all(_is_of_targets(value, outputs) for value in (units.zero, units.height)), "units")
-    positive = (units.spread, units.ratio, np.asarray(units.height))
+    require(all(_is_of_targets(value, outputs) for value in (units.target_offset, units.target_scale)), "units")
+    positive = (units.spread, units.ratio, np.asarray(units.target_scale))
     require(all(bool((array > 0).all()) for array in positive), "units")
     require(units.rounds_inputs.dtype == np.bool_ and _is_of_targets(units.rounds_target, outputs, bool), "units")

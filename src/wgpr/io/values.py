@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from wgpr.estimators.units import Units
-from wgpr.gp.adaptive import GrowingLearner
+from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.gp.sparse import SparseLearner
@@ -21,9 +21,13 @@ _OBJECTS: dict[str, type[Any]] = {
         SquaredExponential, Matern32, Matern52, RationalQuadratic, Hyperparameters,
         Wasserstein, Worthwhile, Evidence, KernelDistance, Never, Always, InOrder, Regional,
         Nearest, Weighted, BestFew, Barycenter, RobustBCM, Joined,
-        SparseLearner, GrowingLearner, ExactLearner, Units,
+        SparseLearner, AdaptiveSparseLearner, ExactLearner, Units,
     )
 }  # fmt: skip
+
+# Names that older maps have for classes and their fields.
+_OLD_CLASSES = {"GrowingLearner": "AdaptiveSparseLearner"}
+_OLD_FIELDS = {"Units": {"zero": "target_offset", "height": "target_scale"}}
 
 _NOT_FINITE = {"inf": np.inf, "-inf": -np.inf}
 
@@ -62,8 +66,9 @@ def _made_from(value: dict[str, Any]) -> Any:
         return _NOT_FINITE[value["number"]]
     if "array" in value:
         return _made_array(value["array"])
-    kind = _OBJECTS[value["object"]]
-    return kind(**{key: from_json(part) for key, part in value.items() if key != "object"})
+    name = _OLD_CLASSES.get(value["object"], value["object"])
+    fields = _OLD_FIELDS.get(name, {})
+    return _OBJECTS[name](**{fields.get(key, key): from_json(part) for key, part in value.items() if key != "object"})
 
 
 def _made_array(values: list[Any]) -> Any:

@@ -301,7 +301,7 @@ def plot_1d(
 def plot_slices(
     model: EnsembleRegressor, *, figure: Figure | SubFigure | None = None, centre: ArrayLike | None = None
 ) -> NDArray[Any]:
-    """Mean and 95 % band along each input, while the others stay at `centre`: one panel an input.
+    """Mean and 95 % band along each input, while the others stay at `centre`: one query an input.
 
     Parameters
     ----------

@@ -13,12 +13,12 @@ Every rule is an average of the models' means, with weights of its own and a var
 your own:
 
     class MostCertain:
-        def combine(self, panel):
-            experts = panel.ask(panel.nearest(3))         # members, means, variances and noise, (n, 3) each
-            best = experts.of(experts.variances.argmin(axis=1)[:, None])
-            return Blend(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
+        def combine(self, query):
+            predictions = query.ask(query.nearest(3))         # members, means, variances and noise, (n, 3) each
+            best = predictions.of(predictions.variances.argmin(axis=1)[:, None])
+            return Mixture(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
 
-`panel.X`, means and variances are in the ensemble's units (an estimator's `units_`); the answer is turned into the
+`query.X`, means and variances are in the ensemble's units (an estimator's `units_`); the answer is turned into the
 user's.
 """
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from wgpr.checks import require_count
 from wgpr.ensemble.ensemble import Ensemble, log_closeness
 from wgpr.gp.gaussian import Gaussian
-from wgpr.gp.linalg import Array, Indices, columns, for_outputs
+from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
 from wgpr.gp.model import LocalModel
 
 # Queries are answered in pieces, so that memory does not grow with their number.
@@ -43,7 +43,7 @@ _STEEPNESS = 8
 _NEGLIGIBLE = 1e-3
 
 
-class Experts(NamedTuple):
+class Predictions(NamedTuple):
     """The answers of some models to n queries, k models each.
 
     members : (n, k) numbers of the models; means, variances : (n, k) of the field; noise : (n, k) its variance.
@@ -55,44 +55,44 @@ class Experts(NamedTuple):
     variances: Array
     noise: Array
 
-    def of(self, places: Indices) -> "Experts":
+    def of(self, places: Indices) -> "Predictions":
         """Only those at `places` (n, k') of each row."""
-        return Experts._make(np.take_along_axis(part, for_outputs(places, part), axis=1) for part in self)
+        return Predictions._make(np.take_along_axis(part, expand_outputs(places, part), axis=1) for part in self)
 
 
-class Blend(NamedTuple):
-    """Experts made one: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field.
+class Mixture(NamedTuple):
+    """Predictions made one: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field.
 
     Of several outputs the variance may be (n, outputs).
     """
 
-    experts: Experts
+    predictions: Predictions
     weights: Array
     variance: Array
 
     @property
     def mean(self) -> Array:
-        return _averaged(self.weights, self.experts.means)
+        return _averaged(self.weights, self.predictions.means)
 
     @property
     def noise(self) -> Array:
         """Variance (n,) of an observation around the field."""
-        return _averaged(self.weights, self.experts.noise)
+        return _averaged(self.weights, self.predictions.noise)
 
     @property
     def owners(self) -> Indices:
         """(n,) the models with the largest weights."""
         largest = self.weights.argmax(axis=1, keepdims=True)
-        return np.take_along_axis(self.experts.members, largest, axis=1)[:, 0]
+        return np.take_along_axis(self.predictions.members, largest, axis=1)[:, 0]
 
 
 class PredictionRule(Protocol):
     """Decides who answers, and makes one answer of several."""
 
-    def combine(self, panel: "Panel") -> Blend: ...
+    def combine(self, query: "Query") -> Mixture: ...
 
 
-class Panel:
+class Query:
     """The ensemble, ready to be asked about the queries `X` (n, d)."""
 
     def __init__(self, ensemble: Ensemble, X: Array) -> None:
@@ -111,7 +111,7 @@ class Panel:
         """(n, J): `-1/2 |(x - centre) / lengthscales|^2` to every model."""
         return log_closeness(self.X, self.ensemble.centres, self.ensemble.lengthscales)
 
-    def ask(self, members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Experts:
+    def ask(self, members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Predictions:
         """What models `members` (n, k) answer, each to its own queries.
 
         is_asked : (n, k), at least one of each row; by default all. Those that are not say zero, with variance and
@@ -126,7 +126,7 @@ class Panel:
                 parts = [np.zeros((members.size, *n_outputs)), np.ones(members.size), np.ones(members.size)]
             for part, values in zip(parts, answer, strict=True):
                 part[own] = values
-        return Experts(members, *(part.reshape(members.shape + part.shape[1:]) for part in parts))
+        return Predictions(members, *(part.reshape(members.shape + part.shape[1:]) for part in parts))
 
 
 def _by_model(members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, Indices]]:
@@ -142,9 +142,9 @@ def _by_model(members: Indices, is_asked: NDArray[np.bool_] | None = None) -> It
 class Nearest:
     """The model that owns the nearest pseudo-input answers alone: one search and one small solve a query."""
 
-    def combine(self, panel: Panel) -> Blend:
-        experts = panel.ask(panel.nearest(1))
-        return Blend(experts, np.ones_like(experts.variances), experts.variances[:, 0])
+    def combine(self, query: Query) -> Mixture:
+        predictions = query.ask(query.nearest(1))
+        return Mixture(predictions, np.ones_like(predictions.variances), predictions.variances[:, 0])
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ class Weighted:
     def __post_init__(self) -> None:
         require_count("n_models", self.n_models)
 
-    def combine(self, panel: Panel) -> Blend:
-        log_w = panel.log_closeness()
+    def combine(self, query: Query) -> Mixture:
+        log_w = query.log_closeness()
         members = _largest(log_w, self.n_models)
-        experts = panel.ask(members)
-        return _mixture(experts, _normalised(np.take_along_axis(log_w, members, axis=1)))
+        predictions = query.ask(members)
+        return _mixture(predictions, _normalised(np.take_along_axis(log_w, members, axis=1)))
 
 
 @dataclass(frozen=True)
@@ -178,13 +178,13 @@ class BestFew:
     def __post_init__(self) -> None:
         require_count("n_models", self.n_models)
 
-    def combine(self, panel: Panel) -> Blend:
-        log_w = panel.log_closeness()
-        experts = panel.ask(_largest(log_w, 3 * self.n_models))
-        observed = experts.variances + experts.noise
-        log_weights = np.take_along_axis(log_w, experts.members, axis=1) - np.log(observed)
+    def combine(self, query: Query) -> Mixture:
+        log_w = query.log_closeness()
+        predictions = query.ask(_largest(log_w, 3 * self.n_models))
+        observed = predictions.variances + predictions.noise
+        log_weights = np.take_along_axis(log_w, predictions.members, axis=1) - np.log(observed)
         best = _largest(log_weights, self.n_models)
-        return _mixture(experts.of(best), _normalised(np.take_along_axis(log_weights, best, axis=1)))
+        return _mixture(predictions.of(best), _normalised(np.take_along_axis(log_weights, best, axis=1)))
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,10 @@ class Barycenter:
     def __post_init__(self) -> None:
         require_count("n_models", self.n_models)
 
-    def combine(self, panel: Panel) -> Blend:
-        experts = panel.ask(panel.nearest(self.n_models))
-        weights = np.full(experts.members.shape, 1.0 / experts.members.shape[1])
-        return Blend(experts, weights, (weights * np.sqrt(experts.variances)).sum(axis=1) ** 2)
+    def combine(self, query: Query) -> Mixture:
+        predictions = query.ask(query.nearest(self.n_models))
+        weights = np.full(predictions.members.shape, 1.0 / predictions.members.shape[1])
+        return Mixture(predictions, weights, (weights * np.sqrt(predictions.variances)).sum(axis=1) ** 2)
 
 
 @dataclass(frozen=True)
@@ -221,15 +221,15 @@ class Joined:
         require_count("n_models", self.n_models)
         require_count("n_observations", self.n_observations)
 
-    def combine(self, panel: Panel) -> Blend:
-        members, distances = panel.nearest_with_distances(self.n_models + 1)
+    def combine(self, query: Query) -> Mixture:
+        members, distances = query.nearest_with_distances(self.n_models + 1)
         is_last_one_out = members.shape[1] > self.n_models
         reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
-        panel.answering = lambda number: panel.ensemble.with_neighbours(number, self.n_observations)
+        query.answering = lambda number: query.ensemble.with_neighbours(number, self.n_observations)
         closeness = _without_negligible(_fading(distances[:, : self.n_models], reach))
-        experts = panel.ask(members[:, : self.n_models], closeness > 0.0)
-        weights = closeness / (experts.variances + experts.noise)
-        return _mixture(experts, weights / weights.sum(axis=1, keepdims=True))
+        predictions = query.ask(members[:, : self.n_models], closeness > 0.0)
+        weights = closeness / (predictions.variances + predictions.noise)
+        return _mixture(predictions, weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,9 @@ class RobustBCM:
     def __post_init__(self) -> None:
         require_count("n_models", self.n_models)
 
-    def combine(self, panel: Panel) -> Blend:
-        experts = panel.ask(panel.nearest(self.n_models))
-        variances = np.maximum(experts.variances, np.finfo(float).tiny)
+    def combine(self, query: Query) -> Mixture:
+        predictions = query.ask(query.nearest(self.n_models))
+        variances = np.maximum(predictions.variances, np.finfo(float).tiny)
         log_variances = np.log(variances)
         shares = np.maximum(0.5 * (log_variances[:, :1] - log_variances), 0.0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
@@ -257,7 +257,7 @@ class RobustBCM:
         smallest = variances.min(axis=1)  # precisions are taken relative to the surest, which cannot overflow
         precisions = np.maximum(shares, 0.0) * (smallest[:, None] / variances)
         total = precisions.sum(axis=1)
-        return Blend(experts, precisions / total[:, None], smallest / total)
+        return Mixture(predictions, precisions / total[:, None], smallest / total)
 
 
 def _without_negligible(weights: Array) -> Array:
@@ -293,22 +293,26 @@ def _fading(distances: Array, reach: Array) -> Array:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _mixture(experts: Experts, weights: Array) -> Blend:
-    means = experts.means
-    spread = for_outputs(experts.variances, means) + (means - _averaged(weights, means)[:, None]) ** 2
-    return Blend(experts, weights, _averaged(weights, spread))
+def _mixture(predictions: Predictions, weights: Array) -> Mixture:
+    means = predictions.means
+    spread = expand_outputs(predictions.variances, means) + (means - _averaged(weights, means)[:, None]) ** 2
+    return Mixture(predictions, weights, _averaged(weights, spread))
 
 
 def _averaged(weights: Array, values: Array) -> Array:
     """Over the models, with `weights` (n, k) of `values` (n, k) or (n, k, outputs)."""
-    return (for_outputs(weights, values) * values).sum(axis=1)
+    return (expand_outputs(weights, values) * values).sum(axis=1)
 
 
-def _combined(panel: Panel, rule: PredictionRule) -> Blend:
-    """What the rule makes of the panel's queries, if it makes sense."""
-    blend, X = rule.combine(panel), panel.X
-    weights, variance = np.asarray(blend.weights), np.asarray(blend.variance)
-    members, of_all, of_each = blend.experts.members, X.shape[:1], X.shape[:1] + blend.experts.means.shape[2:]
+def _combined(query: Query, rule: PredictionRule) -> Mixture:
+    """What the rule makes of the query's queries, if it makes sense."""
+    mixture, X = rule.combine(query), query.X
+    weights, variance = np.asarray(mixture.weights), np.asarray(mixture.variance)
+    members, of_all, of_each = (
+        mixture.predictions.members,
+        X.shape[:1],
+        X.shape[:1] + mixture.predictions.means.shape[2:],
+    )
     if weights.shape != members.shape or variance.shape not in {of_all, of_each}:
         raise ValueError(
             f"the prediction rule {rule!r} gave weights of shape {weights.shape} and a variance of shape "
@@ -318,7 +322,7 @@ def _combined(panel: Panel, rule: PredictionRule) -> Blend:
         raise ValueError(
             f"the weights of the prediction rule {rule!r} must sum to 1, and its variance must not be negative"
         )
-    return blend
+    return mixture
 
 
 def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array]:
@@ -330,17 +334,19 @@ def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, 
 def predict_with_owners(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array, Indices]:
     """As `predict`, and the model (n,) with the largest weight in each answer."""
     pieces = [X[first : first + _PIECE] for first in range(0, len(X), _PIECE)]
-    blends = [_combined(Panel(ensemble, piece), rule) for piece in pieces]
+    mixtures = [_combined(Query(ensemble, piece), rule) for piece in pieces]
     mean, variance, noise, owners = (
         np.concatenate(parts)
-        for parts in zip(*((blend.mean, blend.variance, blend.noise, blend.owners) for blend in blends), strict=True)
+        for parts in zip(
+            *((mixture.mean, mixture.variance, mixture.noise, mixture.owners) for mixture in mixtures), strict=True
+        )
     )
     return mean, _of_each_output(variance, mean), _of_each_output(noise, mean), owners
 
 
 def _of_each_output(values: Array, mean: Array) -> Array:
     """What all outputs may share, (n,), in the shape of the mean."""
-    return np.broadcast_to(for_outputs(values, mean), mean.shape)
+    return np.broadcast_to(expand_outputs(values, mean), mean.shape)
 
 
 def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Gaussian, Array]:
@@ -349,17 +355,17 @@ def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple
     Models know nothing of each other: they are independent, and two queries covary through the models that they share.
     The correlations are those of the weighted average, the variances are the rule's own.
     """
-    panel = Panel(ensemble, X)
-    blend = _combined(panel, rule)
+    query = Query(ensemble, X)
+    mixture = _combined(query, rule)
     covariance = np.zeros((len(X), len(X)))
-    for number, own in _by_model(blend.experts.members):
-        weights, query = blend.weights.ravel()[own], own // blend.weights.shape[1]
-        shared = panel.answering(number).posterior(X[query]).covariance
-        covariance[np.ix_(query, query)] += weights[:, None] * weights * shared
-    mean = blend.mean
-    variances = columns(_of_each_output(blend.variance, mean)).T
+    for number, own in _by_model(mixture.predictions.members):
+        weights, rows = mixture.weights.ravel()[own], own // mixture.weights.shape[1]
+        shared = query.answering(number).posterior(X[rows]).covariance
+        covariance[np.ix_(rows, rows)] += weights[:, None] * weights * shared
+    mean = mixture.mean
+    variances = columns(_of_each_output(mixture.variance, mean)).T
     covariances = np.stack([_with_variance(covariance, variance) for variance in variances], axis=-1)
-    return Gaussian(mean, covariances.reshape(covariance.shape + mean.shape[1:])), blend.noise
+    return Gaussian(mean, covariances.reshape(covariance.shape + mean.shape[1:])), mixture.noise
 
 
 def _with_variance(covariance: Array, variance: Array) -> Array:

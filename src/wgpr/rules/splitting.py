@@ -16,7 +16,7 @@ A rule of your own asks the trial, and says who learns what:
                 return [Assignment(ALL_ROWS, None)]       # None: a new model
             return [Assignment(ALL_ROWS, trial.nearest[0])]
 
-`trial.updated(number)` and `trial.fresh` are what would become of a model, and of a new one; `trial.distances(number)`
+`trial.updated(number)` and `trial.new_model` are what would become of a model, and of a new one; `trial.distances(number)`
 is how far an update would move it. `trial.X` and `trial.y` are in the ensemble's units (an estimator's `units_`),
 distances in the user's.
 """
@@ -28,7 +28,7 @@ import numpy as np
 
 from wgpr.checks import require_number
 from wgpr.ensemble.ensemble import log_closeness
-from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Trial
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, BatchEvaluation
 from wgpr.gp.linalg import Array, Indices
 
 _NEW_MODEL = (Assignment(ALL_ROWS, None),)
@@ -47,7 +47,7 @@ class Wasserstein:
     def __post_init__(self) -> None:
         require_number("threshold", self.threshold, least=0.0)
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
         best = min(trial.candidates, key=lambda number: trial.distances(number).total, default=None)
         if best is None or trial.distances(best).total > self.threshold:
             return _NEW_MODEL
@@ -58,13 +58,13 @@ class Wasserstein:
 class Evidence:
     """The candidate that explains the batch best learns it, unless a model of its own explains it better."""
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
         def evidence(number: int) -> float:
             model = trial.updated(number)
             return -np.inf if model is None else model.log_evidence
 
-        best = max(trial.finalists(trial.nearest, by="surprise"), key=evidence, default=None)
-        if best is None or trial.fresh.log_evidence > evidence(best):
+        best = max(trial.screen(trial.nearest, by="surprise"), key=evidence, default=None)
+        if best is None or trial.new_model.log_evidence > evidence(best):
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 
@@ -84,16 +84,16 @@ class Worthwhile:
     def __post_init__(self) -> None:
         require_number("price", self.price, least=0.0)
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
-        numbers = trial.finalists(trial.closest[: trial.n_candidates], by="surprise")
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
+        numbers = trial.screen(trial.closest[: trial.n_candidates], by="surprise")
         learned = {number: trial.updated(number) for number in numbers}
         evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
         if not evidence:
             return _NEW_MODEL
         best = max(evidence, key=lambda number: evidence[number])
-        n_targets, n_hyperparameters = trial.y.size, len(trial.fresh.theta.to_vector())
-        as_another_world = trial.fresh.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
-        with_more_room = -np.inf if trial.is_full else trial.unabridged(best) - self.price * n_targets
+        n_targets, n_hyperparameters = trial.y.size, len(trial.new_model.theta.to_vector())
+        as_another_world = trial.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
+        with_more_room = -np.inf if trial.is_full else trial.uncompressed_evidence(best) - self.price * n_targets
         if max(as_another_world, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
@@ -103,7 +103,7 @@ class Worthwhile:
 class Never:
     """The nearest model learns everything."""
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
         return (Assignment(ALL_ROWS, trial.nearest[0]),) if trial.nearest else _NEW_MODEL
 
 
@@ -111,7 +111,7 @@ class Never:
 class Always:
     """Every batch becomes a model of its own."""
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
         return _NEW_MODEL
 
 
@@ -131,7 +131,7 @@ class KernelDistance:
     def __post_init__(self) -> None:
         require_number("w_gen", self.w_gen, least=0.0, most=1.0)
 
-    def assign(self, trial: Trial) -> Sequence[Assignment]:
+    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
         shared = trial.learner.theta
         if not len(trial.ensemble) and shared is None:
             return _NEW_MODEL
@@ -142,7 +142,7 @@ class KernelDistance:
             for label in np.unique(labels)
         ]
 
-    def _route(self, trial: Trial, shared: Array | None) -> Indices:
+    def _route(self, trial: BatchEvaluation, shared: Array | None) -> Indices:
         """For each row the number of its model; numbers beyond the ensemble's are new models, in order."""
         ensemble, n = trial.ensemble, len(trial.ensemble)
         log_w_gen = np.log(self.w_gen) if self.w_gen > 0 else -np.inf
