@@ -4,12 +4,26 @@ import os
 import zlib
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import METHODS
 from wgpr.io import container, differences, saving
+from wgpr.io.atomic import write_whole
 from wgpr.io.container import MAX_BYTES, MapError
 
 ESTIMATORS: dict[str, type[EnsembleRegressor]] = {kind.__name__: kind for kind in METHODS.values()}
+
+
+def save(estimator: EnsembleRegressor, path: str | os.PathLike[str], *, compact: bool = False) -> None:
+    """Write a fitted estimator to one file, which `load` reads. If writing fails, an old file at `path` stays."""
+    write_whole(path, to_bytes(estimator, compact=compact))
+
+
+def to_bytes(estimator: EnsembleRegressor, *, compact: bool = False) -> bytes:
+    """The bytes that `save` writes."""
+    check_is_fitted(estimator, "_state")
+    return container.to_bytes(saving.contents_of(estimator, compact=compact))
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
