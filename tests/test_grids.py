@@ -8,10 +8,11 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import NotFittedError
 
-from streams import every_estimator, fitted, published, small, travelling
+from streams import every_estimator, fitted, published, small, streamed, travelling
 from wgpr import StreamingGPRegressor, WGPRegressor
 from wgpr.io import grids
-from wgpr.io.grids import Label, default_region, default_spacing, predict_grid
+from wgpr.io.grids import default_region, default_spacing, plan_grid, predict_grid
+from wgpr.labels import Label
 
 REGION, SPACING = (0.0, 10.0, 0.0, 3.0), (1.0, 0.5)
 
@@ -105,7 +106,7 @@ def test_other_inputs_can_be_fixed(at):
     assert grid.coords["x2"] == 7.0
 
 
-def test_three_inputs_make_a_block():
+def test_three_inputs_make_a_block_if_the_region_says_so():
     grid = predict_grid(Plane(3), (0, 1, 0, 2, 0, 3), 1)
     assert grid["mean"].dims == ("x3", "x2", "x1")
     assert grid["mean"].shape == (4, 3, 2)
@@ -126,13 +127,49 @@ def test_the_default_grid_is_around_the_data():
     assert west < X[:, 0].min() < X[:, 0].max() < east
     assert south < X[:, 1].min() < X[:, 1].max() < north
     grid = predict_grid(model)
-    assert grid["mean"].shape == (200, 200)
     np.testing.assert_allclose(grid.x1[[0, -1]], [west, east])
+    assert grid.x2[0] <= south < north <= grid.x2[-1]
 
 
 @pytest.mark.parametrize(("n_inputs", "n_nodes"), [(1, 1000), (2, 200), (3, 34), (20, 2)])
 def test_more_inputs_have_fewer_nodes_each(n_inputs, n_nodes):
     assert default_spacing(n_inputs * (0.0, 1.0)) == pytest.approx(n_inputs * (1 / (n_nodes - 1),))
+
+
+def sized(model, width, height):
+    model.bounds_ = np.array([[5.0, -2.0], [5.0 + width, -2.0 + height]])
+    return model
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 6), (6, 1), (0.37, 2.9)])
+@pytest.mark.parametrize("names", [("x1", "x2"), ("east [km]", "north (km)"), ("lon", "lat"), ("lon [°]", "lat [deg]")])
+def test_cells_are_square_where_the_unit_is_the_same(names, width, height):
+    model = sized(named(Plane(), *names), width, height)
+    y, x = plan_grid(model).axes.values()
+    assert x[1] - x[0] == pytest.approx(y[1] - y[0])
+    assert len(x) * len(y) == pytest.approx(40_000, rel=0.03)
+    assert x[0] < 5.0 < 5.0 + width < x[-1]
+    assert y[0] < -2.0 < -2.0 + height < y[-1]
+
+
+def test_a_region_of_the_users_own_is_not_left():
+    y, x = plan_grid(Plane(), (0, 1, 0, 6.6)).axes.values()
+    assert x[1] - x[0] == pytest.approx(y[1] - y[0])
+    assert (x[0], y[0]) == (0, 0)
+    assert 1 - x[1] < x[-1] <= 1
+    assert y[-1] == pytest.approx(6.6)
+
+
+@pytest.mark.parametrize("names", [("x1", "x2"), ("depth [m]", "salinity [psu]"), ("time [s]", "depth")])
+def test_inputs_of_different_units_have_as_many_nodes_each(names):
+    assert plan_grid(sized(named(Plane(), *names), 1, 30)).shape == (200, 200)
+
+
+def test_a_long_route_in_one_unit_has_square_cells_and_a_hair_has_not():
+    model = named(Plane(), "east [km]", "north [km]")
+    y, x = plan_grid(sized(model, 1, 30)).axes.values()
+    assert x[1] - x[0] == pytest.approx(y[1] - y[0])
+    assert plan_grid(sized(model, 1, 1e5)).shape == (200, 200)
 
 
 @pytest.mark.parametrize("constant", [0.0, 5.0, -1e17])
@@ -248,14 +285,45 @@ def test_names_in_any_language_can_be_written(tmp_path):
         ({"at": {0: "deep"}}, "at.0. must be finite"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
+def test_bad_arguments_are_named_before_anything_is_predicted(arguments, message):
+    model, arguments = Plane(), {"region": (0, 1, 0, 1), "spacing": 0.5} | arguments
     with pytest.raises(ValueError, match=message):
-        predict_grid(Plane(), **{"region": (0, 1, 0, 1), "spacing": 0.5} | arguments)
+        plan_grid(model, **arguments)
+    with pytest.raises(ValueError, match=message):
+        predict_grid(model, **arguments)
+    assert model.asked == []
+
+
+def test_a_plan_is_that_of_the_grid_and_learns_nothing():
+    model = streamed(published)
+    assert model.n_pending_
+    n_pending, plan = model.n_pending_, plan_grid(model, REGION, SPACING)
+    assert model.n_pending_ == n_pending
+    grid = predict_grid(model, REGION, SPACING)
+    assert (plan.shape, plan.size) == (grid["mean"].shape, grid["mean"].size)
+    np.testing.assert_array_equal(plan.axes[0], grid.x1)
+
+
+@pytest.mark.parametrize(("at", "n_outside"), [(None, 10), ({"x2": 1.0}, 2), ({"x2": 1.5}, 4)])
+def test_nodes_outside_of_the_data_are_counted(at, n_outside):
+    region = (-0.5, 1, -0.5, 1) if at is None else (-0.5, 1.0)
+    bounds = np.array([[-0.2, 0.0], [0.8, 1.0]])
+    assert plan_grid(Plane(), region, 0.5, at=at).n_outside(bounds) == n_outside
 
 
 def test_inputs_that_are_neither_on_the_grid_nor_fixed_are_named():
     with pytest.raises(ValueError, match=r"\(x1, x2, x3\).*at="):
         predict_grid(Plane(3), (0, 1, 0, 1), 0.1)
+
+
+@pytest.mark.parametrize("spacing", [None, 0.5])
+def test_a_third_input_is_not_gridded_unasked(spacing):
+    model = named(Plane(4), "depth [m]", "lat", "lon", "hour")
+    advice = r"4 inputs would vary \(lon, depth \[m\], lat, hour\) and a map has 2; .* at={'lat': 0.5, 'hour': 0.5}"
+    with pytest.raises(ValueError, match=advice):
+        predict_grid(model, spacing=spacing)
+    assert model.asked == []
+    assert predict_grid(model, spacing=spacing, at={"lat": 0.5, "hour": 0.5})["mean"].dims == ("depth", "lon")
 
 
 @pytest.mark.parametrize("spacing", [1e-3, (1e-2, 1e-5), 1e-320])

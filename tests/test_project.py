@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "wgpr"
 # Folders (and modules in the root) of the package, lowest first. A layer imports from itself and from layers below it.
 LAYERS = [
-    "checks",
+    "checks labels",
     "gp",
     "ensemble",
     "rules",

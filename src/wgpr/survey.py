@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from wgpr.checks import require_count, require_number
 from wgpr.gp.linalg import Array, Indices
-from wgpr.io.grids import Label
+from wgpr.labels import Label
 
 KM_PER_DEGREE = 2 * pi * 6371.0088 / 360  # along a meridian, on the mean sphere
 

@@ -1,30 +1,37 @@
-"""Predictions on a regular grid, as a labelled array that charting software reads: xarray in memory, NetCDF in files.
+"""Predictions on a regular grid, as an xarray Dataset with CF attributes that can be written as NetCDF.
 
-An input is called as in the frame that the model was fitted with, or `x1`, `x2` and so on. A unit in its name, as in
-"depth [m]" or "depth (m)", becomes an attribute.
+Inputs have the names of the columns of the frame that the model was fitted with, or `x1`, `x2` and so on. A unit in a
+name, as in "depth [m]" or "depth (m)", becomes an attribute.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
-from math import ceil, floor, log10, prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from math import ceil, floor, log10, prod, sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wgpr.gp.linalg import Array, Indices
+from wgpr.gp.linalg import Array
+from wgpr.labels import Label
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from wgpr.estimators.base import EnsembleRegressor
+
+Numbers = ArrayLike | None
 # Values of inputs, by name or column.
 Fixed = Mapping[str, float] | Mapping[int, float] | Mapping[str | int, float]
 
 MOST_NODES = 50_000_000
-# Nodes are predicted in pieces, so that memory beyond the result's own does not grow with their number.
+# Nodes are predicted in pieces, so that memory beyond that of the result does not grow with their number.
 _PIECE = 2**18
 _DEFAULT_NODES = 40_000
+# The largest ratio of two ranges for which cells are square by default: with the same unit, and without units.
+_LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 100.0, 8.0
 _WEST_TO_EAST = {"lon", "longitude", "east", "easting"}
 _GEOGRAPHIC = {
     "lon": ("longitude", "degrees_east"),
@@ -34,67 +41,59 @@ _GEOGRAPHIC = {
 }
 
 
-class GridModel(Protocol):
-    """What is asked of a model; every estimator of this package will do."""
-
-    @property
-    def bounds_(self) -> Array: ...
-
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
-    ) -> Array | tuple[Array, Array]: ...
-
-    def predict_with_owners(self, X: Any) -> tuple[Array, Array, Array, Indices]: ...
-
-
-class Label(NamedTuple):
-    """What a quantity is called, and its unit if that is known."""
-
-    name: str
-    unit: str | None
-
-    @classmethod
-    def parsed(cls, text: str) -> "Label":
-        """From "depth", "depth [m]" or "depth (m)".
-
-        >>> Label.parsed("depth [m]")
-        Label(name='depth', unit='m')
-        """
-        match = re.fullmatch(r"(.*\S)\s*(?:\[(.+)\]|\((.+)\))\s*", text)
-        return cls(match[1], match[2] or match[3]) if match else cls(text.strip(), None)
-
-
-class _Slice(NamedTuple):
-    """Which inputs vary on a grid, by their columns, those of a map from west to east first; and where the others are.
+@dataclass(frozen=True, eq=False)
+class GridPlan:
+    """The nodes of a grid.
 
     names : of all d inputs.
+    axes : nodes (n_i,) of each input that varies, by column, in the order of the dimensions: west to east is last.
+    fixed : values of the other inputs, by column.
     """
 
     names: Sequence[str]
-    varying: Sequence[int]
+    axes: Mapping[int, Array]
     fixed: Mapping[int, float]
 
     @property
-    def varying_names(self) -> list[str]:
-        return [self.names[column] for column in self.varying]
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(nodes) for nodes in self.axes.values())
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def n_outside(self, bounds: Array) -> int:
+        """The number of nodes outside of `bounds` (2, d)."""
+        if any(not bounds[0, column] <= value <= bounds[1, column] for column, value in self.fixed.items()):
+            return self.size
+        inside = [(bounds[0, column] <= nodes) & (nodes <= bounds[1, column]) for column, nodes in self.axes.items()]
+        return self.size - prod(int(along.sum()) for along in inside)
+
+    def inputs(self, piece: slice) -> Array:
+        """Inputs (n, d) of the nodes of a piece of the flattened grid."""
+        X = np.empty((piece.stop - piece.start, len(self.names)))
+        for column, value in self.fixed.items():
+            X[:, column] = value
+        indices = np.unravel_index(np.arange(piece.start, piece.stop), self.shape)
+        for (column, nodes), index in zip(self.axes.items(), indices, strict=True):
+            X[:, column] = nodes[index]
+        return X
 
 
 def predict_grid(
-    model: GridModel,
-    region: ArrayLike | None = None,
-    spacing: ArrayLike | None = None,
-    *,
-    at: Fixed | None = None,
+    model: "EnsembleRegressor", region: Numbers = None, spacing: Numbers = None, *, at: Fixed | None = None
 ) -> "xr.Dataset":
     """Predict on a regular grid.
 
     Parameters
     ----------
     region : (west, east, south, north) for a map, (low, high) for a line; in general two numbers for each input that
-        varies, in the order of the columns, but longitude or easting first. By default, where the data are.
+        varies, in the order of the columns, but longitude or easting first. By default, where the data are; a model of
+        more than two inputs then needs `at`.
     spacing : distance of neighbouring nodes, one for all inputs that vary or one for each. It is kept exactly: nodes
-        begin at west and south, and the last ones may lie short of east and north. By default, 200 x 200 nodes for a
-        map, 1000 for a line.
+        begin at west and south, and the last ones may lie short of east and north. By default 1000 nodes for a line
+        and about 40,000 for a map. Cells of a map are square by default if both inputs have the same unit. Degrees of
+        longitude and latitude count as the same unit, as in SRTM and GEBCO grids, since GIS formats expect it.
     at : values of the inputs that do not vary, by name or column: `{"depth": 3.0}` is a slice at this depth.
 
     Returns
@@ -102,40 +101,54 @@ def predict_grid(
     Dataset with dimensions in the order of maps, (y, x), and variables
     `mean`;
     `std` : standard deviation of an observation, as of `predict(return_std=True)`;
-    `std_latent` : that of the field itself;
+    `std_latent` : standard deviation of the field without noise;
     `model` : index of the local model that answers.
     Attributes follow the CF conventions. `to_netcdf` needs nothing but SciPy.
     """
+    plan = plan_grid(model, region, spacing, at=at)
+    return _as_dataset(model, plan, _predict_nodes(model, plan))
+
+
+def plan_grid(
+    model: "EnsembleRegressor", region: Numbers = None, spacing: Numbers = None, *, at: Fixed | None = None
+) -> GridPlan:
+    """Check the arguments of `predict_grid` and place the nodes; predicts nothing and learns nothing."""
     require_one_output(model)
-    section = _slice(input_names(model), at)
-    edges = _checked_region(default_region(model, at=at) if region is None else region, section)
-    steps = _checked_spacing(default_spacing(edges) if spacing is None else spacing, edges, section)
-    lines = [_nodes(low, high, step) for (low, high), step in zip(edges, steps, strict=True)]
-    axes = dict(reversed([*zip(section.varying, lines, strict=True)]))
-    return _as_dataset(model, section, axes, _predict_nodes(model, section, axes))
+    names, varying = input_names(model), varying_columns(model, at)
+    labels = [names[column] for column in varying]
+    if region is None:
+        _require_two_inputs(model, names, varying)
+    edges = _checked_region(default_region(model, at=at) if region is None else region, labels)
+    if spacing is not None:
+        steps = _checked_spacing(spacing, edges, labels)
+    else:
+        steps = np.array(default_spacing(edges, square=_have_same_unit(labels, edges)))
+        edges = _widened(edges, steps) if region is None else edges
+    nodes = [_nodes(low, high, step) for (low, high), step in zip(edges, steps, strict=True)]
+    return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
 
 
-def input_names(model: GridModel) -> list[str]:
-    """What the d inputs are called."""
+def input_names(model: "EnsembleRegressor") -> list[str]:
+    """Names of the d inputs."""
     names = getattr(model, "feature_names_in_", None)
     return [f"x{column + 1}" for column in range(model.bounds_.shape[1])] if names is None else [*map(str, names)]
 
 
-def target_name(model: GridModel) -> str:
-    """What the target is called."""
+def target_name(model: "EnsembleRegressor") -> str:
+    """The name of the target, or names separated by commas."""
     name = getattr(model, "target_name_", None) or "y"
     return name if isinstance(name, str) else ", ".join(name)
 
 
-def predict_one_output(model: GridModel, X: Any, *, latent: bool = False) -> tuple[Array, Array]:
+def predict_one_output(model: "EnsembleRegressor", X: Any, *, latent: bool = False) -> tuple[Array, Array]:
     """Mean (n,) and standard deviation (n,) of a model with one output, whether its targets were (n,) or (n, 1)."""
     require_one_output(model)
     mean, std = model.predict(X, return_std=True, latent=latent)
     return mean.reshape(len(mean)), std.reshape(len(std))
 
 
-def require_one_output(model: GridModel) -> None:
-    """Raise an error for several outputs, which have no map of their own."""
+def require_one_output(model: "EnsembleRegressor") -> None:
+    """Raise an error if the model has several outputs."""
     n_outputs = getattr(model, "n_outputs_", 1)
     if n_outputs != 1:
         raise ValueError(
@@ -144,8 +157,8 @@ def require_one_output(model: GridModel) -> None:
         )
 
 
-def named(model: GridModel, X: Array) -> Any:
-    """Inputs (n, d) as a frame under the names that the model has for them, if it was fitted with one."""
+def named(model: "EnsembleRegressor", X: Array) -> Any:
+    """Inputs (n, d) as a frame with the model's column names, if it was fitted with a frame."""
     if not hasattr(model, "feature_names_in_"):
         return X
     import pandas as pd
@@ -153,15 +166,17 @@ def named(model: GridModel, X: Array) -> Any:
     return pd.DataFrame(X, columns=input_names(model))
 
 
-def varying_columns(model: GridModel, at: Fixed | None = None) -> Sequence[int]:
-    """The inputs that are not in `at`, in the order of a region: that from west to east first."""
-    return _slice(input_names(model), at).varying
+def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list[int]:
+    """The inputs that are not in `at`, in the order of a region: west to east first."""
+    names = input_names(model)
+    varying = [column for column in range(len(names)) if column not in _fixed_columns(names, at)]
+    return sorted(varying, key=lambda column: Label.parsed(names[column]).name.lower() not in _WEST_TO_EAST)
 
 
-def default_region(model: GridModel, *, at: Fixed | None = None, margin: float = 0.02) -> tuple[float, ...]:
-    """Where the data are: two numbers for each input that is not in `at`.
+def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None, margin: float = 0.02) -> tuple[float, ...]:
+    """The range of the data: two numbers for each input that is not in `at`.
 
-    margin : on each side, as a part of their range.
+    margin : added on each side, as a fraction of the range.
     """
     low, high = model.bounds_[:, varying_columns(model, at)]
     around_a_constant = np.maximum(1.0, 0.01 * np.abs(low))
@@ -169,40 +184,51 @@ def default_region(model: GridModel, *, at: Fixed | None = None, margin: float =
     return tuple(np.stack([low - wider, high + wider], axis=1).ravel().tolist())
 
 
-def default_spacing(region: ArrayLike) -> tuple[float, ...]:
-    """As many nodes for each input of the `region`, and enough of them to be looked at."""
+def default_spacing(region: ArrayLike, *, square: bool = False) -> tuple[float, ...]:
+    """A spacing for each input of the `region` that makes about 40,000 nodes, or 1000 for one input.
+
+    square : one spacing for both inputs of a map; by default, each input has the same number of nodes.
+    """
     edges = np.reshape(region, (-1, 2))
+    widths = edges[:, 1] - edges[:, 0]
+    if square:
+        n_longer = round(sqrt(_DEFAULT_NODES * widths.max() / widths.min()))
+        return tuple(np.full(len(widths), widths.max() / (n_longer - 1)).tolist())
     n_nodes = min(1000, round(_DEFAULT_NODES ** (1.0 / len(edges))))
-    return tuple(((edges[:, 1] - edges[:, 0]) / max(1, n_nodes - 1)).tolist())
+    return tuple((widths / max(1, n_nodes - 1)).tolist())
 
 
-def _slice(names: Sequence[str], at: Fixed | None) -> _Slice:
+# Arguments
+
+
+def _fixed_columns(names: Sequence[str], at: Fixed | None) -> dict[int, float]:
+    """`at` by column."""
+    columns: dict[str | int, int] = dict(enumerate(range(len(names)))) | {name: i for i, name in enumerate(names)}
     fixed: dict[int, float] = {}
     for key, value in (at or {}).items():
-        column = _column(key, names)
-        if column in fixed:
-            raise ValueError(f"at gives {names[column]} twice")
-        (fixed[column],) = _finite_numbers(f"at[{key!r}]", [value])
+        if key not in columns:
+            raise ValueError(f"at has no input {key!r}; inputs are {', '.join(names)}, or 0 to {len(names) - 1}")
+        if columns[key] in fixed:
+            raise ValueError(f"at gives {names[columns[key]]} twice")
+        (fixed[columns[key]],) = _finite_numbers(f"at[{key!r}]", [value])
     if len(fixed) == len(names):
         raise ValueError(f"at fixes every input; leave at least one of {', '.join(names)} to vary")
-    varying = [column for column in range(len(names)) if column not in fixed]
-    return _Slice(names, sorted(varying, key=lambda column: not _is_west_to_east(names[column])), fixed)
+    return fixed
 
 
-def _column(key: str | int, names: Sequence[str]) -> int:
-    if key in names:
-        return names.index(str(key))
-    if isinstance(key, int) and 0 <= key < len(names):
-        return key
-    raise ValueError(f"at has no input {key!r}; inputs are {', '.join(names)}, or 0 to {len(names) - 1}")
-
-
-def _is_west_to_east(name: str) -> bool:
-    return Label.parsed(name).name.lower() in _WEST_TO_EAST
+def _require_two_inputs(model: "EnsembleRegressor", names: Sequence[str], varying: Sequence[int]) -> None:
+    """A block of three or more inputs is large and rarely wanted, so it must be asked for by a region."""
+    if len(varying) > 2:
+        middle = model.bounds_.mean(axis=0)
+        values = ", ".join(f"{names[column]!r}: {middle[column]:.3g}" for column in varying[2:])
+        raise ValueError(
+            f"{len(varying)} inputs would vary ({', '.join(names[column] for column in varying)}) and a map has 2; "
+            f"fix the others by at, for example at={{{values}}}, or give region 2 numbers for each input"
+        )
 
 
 def _finite_numbers(argument: str, value: Any) -> Array:
-    """`value` as a flat array; text, None and NaN are no numbers."""
+    """`value` as a flat array of finite numbers; text and None raise an error."""
     try:
         numbers = np.ravel(value)
     except ValueError:
@@ -212,9 +238,9 @@ def _finite_numbers(argument: str, value: Any) -> Array:
     return numbers.astype(np.float64)
 
 
-def _checked_region(region: Any, section: _Slice) -> Array:
-    """The lower and upper edge of each input that varies: (k, 2)."""
-    numbers, names = _finite_numbers("region", region), section.varying_names
+def _checked_region(region: Any, names: Sequence[str]) -> Array:
+    """The lower and upper edge of each of the k inputs that vary: (k, 2)."""
+    numbers = _finite_numbers("region", region)
     if len(numbers) != 2 * len(names):
         advice = "; inputs that do not vary get their value by at={name: value}" if len(names) > 2 else ""
         wanted = f"2 numbers for each input that varies ({', '.join(names)})"
@@ -226,13 +252,13 @@ def _checked_region(region: Any, section: _Slice) -> Array:
     return edges
 
 
-def _checked_spacing(spacing: Any, edges: Array, section: _Slice) -> Array:
-    """The spacing of each input that varies: (k,)."""
+def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
+    """The spacing of each of the k inputs that vary: (k,)."""
     numbers = _finite_numbers("spacing", spacing)
     if len(numbers) not in (1, len(edges)):
         raise ValueError(f"spacing must be 1 or {len(edges)} numbers, got {len(numbers)}")
     steps = np.broadcast_to(numbers, len(edges))
-    for name, (low, high), step in zip(section.varying_names, edges.tolist(), steps.tolist(), strict=True):
+    for name, (low, high), step in zip(names, edges.tolist(), steps.tolist(), strict=True):
         if not 0.0 < step <= high - low:
             raise ValueError(
                 f"spacing must be above 0 and at most the width of the region, {high - low:g}, got {step:g} for {name}"
@@ -242,6 +268,7 @@ def _checked_spacing(spacing: Any, edges: Array, section: _Slice) -> Array:
 
 
 def _require_affordable(edges: Array, steps: Array) -> None:
+    """Raise an error for too many nodes; logarithms, because a tiny spacing would overflow."""
     log_nodes = float((np.log10(edges[:, 1] - edges[:, 0]) - np.log10(steps)).sum())
     log_excess = log_nodes - log10(MOST_NODES)
     if log_excess > 0:
@@ -253,8 +280,29 @@ def _require_affordable(edges: Array, steps: Array) -> None:
 
 
 def _rounded_up(log_number: float) -> str:
-    """10 to this power, with two digits, and rather more than less."""
+    """10 to this power, rounded up to two digits."""
     return f"{ceil(10 ** (log_number - floor(log_number) + 1)) / 10:g}e{floor(log_number)}"
+
+
+# Nodes
+
+
+def _have_same_unit(names: Sequence[str], edges: Array) -> bool:
+    """Whether the inputs of a map have the same unit, in ranges that are comparable."""
+    if len(names) != 2:
+        return False
+    (first, unit), (second, other) = map(Label.parsed, names)
+    widths = edges[:, 1] - edges[:, 0]
+    is_known = unit == other is not None or {first.lower(), second.lower()} <= _GEOGRAPHIC.keys()
+    limit = _LARGEST_RATIO if is_known else _LARGEST_RATIO_WITHOUT_UNITS
+    return (is_known or unit == other) and bool(widths.max() <= limit * widths.min())
+
+
+def _widened(edges: Array, steps: Array) -> Array:
+    """Edges (k, 2) moved apart to a whole number of steps."""
+    widths = edges[:, 1] - edges[:, 0]
+    missing = np.ceil(widths / steps - 1e-9) * steps - widths
+    return edges + np.stack([-0.5 * missing, 0.5 * missing], axis=1)
 
 
 def _nodes(low: float, high: float, step: float) -> Array:
@@ -262,45 +310,31 @@ def _nodes(low: float, high: float, step: float) -> Array:
     return low + step * np.arange(n_steps + 1, dtype=np.float64)
 
 
-def _predict_nodes(model: GridModel, section: _Slice, axes: Mapping[int, Array]) -> dict[str, NDArray[Any]]:
+def _predict_nodes(model: "EnsembleRegressor", plan: GridPlan) -> dict[str, NDArray[Any]]:
     """Each variable of the grid, in the shape of its axes."""
-    shape = tuple(len(nodes) for nodes in axes.values())
-    mean, std, std_latent = np.empty((3, prod(shape)))
-    owner = np.empty(prod(shape), dtype=np.int32)
-    for piece in _pieces(prod(shape)):
-        places = np.unravel_index(np.arange(piece.start, piece.stop), shape)
-        X = named(model, _queries(section, axes, places))
+    mean, std, std_latent = np.empty((3, plan.size))
+    owner = np.empty(plan.size, dtype=np.int32)
+    for first in range(0, plan.size, _PIECE):
+        piece = slice(first, min(first + _PIECE, plan.size))
+        X = named(model, plan.inputs(piece))
         answers = model.predict_with_owners(X)
         mean[piece], std[piece], std_latent[piece], owner[piece] = (values.reshape(len(X)) for values in answers)
     flat: dict[str, NDArray[Any]] = {"mean": mean, "std": std, "std_latent": std_latent, "model": owner}
-    return {name: values.reshape(shape) for name, values in flat.items()}
+    return {name: values.reshape(plan.shape) for name, values in flat.items()}
 
 
-def _pieces(n_nodes: int) -> Iterator[slice]:
-    for first in range(0, n_nodes, _PIECE):
-        yield slice(first, min(first + _PIECE, n_nodes))
+# The dataset and its attributes
 
 
-def _queries(section: _Slice, axes: Mapping[int, Array], places: Sequence[Indices]) -> Array:
-    """Inputs (n, d) at `places`: for each axis, the n numbers of its nodes."""
-    X = np.empty((len(places[0]), len(section.names)))
-    for column, value in section.fixed.items():
-        X[:, column] = value
-    for (column, nodes), place in zip(axes.items(), places, strict=True):
-        X[:, column] = nodes[place]
-    return X
-
-
-def _as_dataset(
-    model: GridModel, section: _Slice, axes: Mapping[int, Array], values: Mapping[str, NDArray[Any]]
-) -> "xr.Dataset":
+def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str, NDArray[Any]]) -> "xr.Dataset":
     import xarray as xr
 
-    keys, target = _coordinate_keys(section.names, values), Label.parsed(target_name(model))
-    attributes = [_coordinate_attributes(section, column) for column in range(len(section.names))]
-    lines = {keys[column]: (keys[column], nodes, attributes[column]) for column, nodes in axes.items()}
-    points = {keys[column]: ((), value, attributes[column]) for column, value in section.fixed.items()}
-    variables = {name: (tuple(lines), array, _variable_attributes(name, target)) for name, array in values.items()}
+    keys, target = _coordinate_keys(plan.names, values), Label.parsed(target_name(model))
+    attributes = [_coordinate_attributes(plan, column) for column in range(len(plan.names))]
+    lines = {keys[column]: (keys[column], nodes, attributes[column]) for column, nodes in plan.axes.items()}
+    points = {keys[column]: ((), value, attributes[column]) for column, value in plan.fixed.items()}
+    described = _variable_attributes(target)
+    variables = {name: (tuple(lines), array, described[name]) for name, array in values.items()}
     grid = xr.Dataset(variables, lines | points, _global_attributes(model, target))
     for coordinate in grid.coords.values():
         coordinate.encoding["_FillValue"] = None  # CF: coordinates have no gaps
@@ -308,7 +342,7 @@ def _as_dataset(
 
 
 def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str]:
-    """Names for variables of a NetCDF file: ASCII letters, without the unit, and each of its own."""
+    """Distinct names for the variables of a NetCDF file: ASCII letters, without the unit."""
     keys: list[str] = []
     for number, name in enumerate(names, start=1):
         key = re.sub(r"\W+", "_", Label.parsed(name).name, flags=re.ASCII).strip("_") or f"x{number}"
@@ -318,38 +352,35 @@ def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str
     return keys
 
 
-def _coordinate_attributes(section: _Slice, column: int) -> dict[str, str]:
-    label = Label.parsed(section.names[column])
-    attributes = {"long_name": label.name, "units": label.unit}
-    if label.name.lower() in _GEOGRAPHIC and (label.unit or "deg").startswith(("deg", "°")):
-        attributes["standard_name"], attributes["units"] = _GEOGRAPHIC[label.name.lower()]
-    if len(section.varying) == 2 and column in section.varying:
-        attributes["axis"] = "XY"[section.varying.index(column)]
-    return _known(attributes)
+def _coordinate_attributes(plan: GridPlan, column: int) -> dict[str, str]:
+    name, unit = Label.parsed(plan.names[column])
+    attributes = _described(name, unit)
+    if name.lower() in _GEOGRAPHIC and (unit or "deg").startswith(("deg", "°")):
+        attributes["standard_name"], attributes["units"] = _GEOGRAPHIC[name.lower()]
+    if len(plan.axes) == 2 and column in plan.axes:
+        attributes["axis"] = "YX"[[*plan.axes].index(column)]
+    return attributes
 
 
-def _variable_attributes(name: str, target: Label) -> dict[str, str]:
-    meanings = {
-        "mean": f"mean of {target.name}",
-        "std": f"standard deviation of an observation of {target.name}",
-        "std_latent": f"standard deviation of {target.name}",
-        "model": "index of the local model that answers",
+def _variable_attributes(target: Label) -> dict[str, dict[str, str]]:
+    name, unit = target
+    return {
+        "mean": _described(f"mean of {name}", unit) | {"ancillary_variables": "std std_latent model"},
+        "std": _described(f"standard deviation of an observation of {name}", unit),
+        "std_latent": _described(f"standard deviation of {name}", unit),
+        "model": _described("index of the local model that answers", None),
     }
-    attributes = {"long_name": meanings[name], "units": None if name == "model" else target.unit}
-    if name == "mean":
-        attributes["ancillary_variables"] = "std std_latent model"
-    return _known(attributes)
 
 
-def _global_attributes(model: GridModel, target: Label) -> dict[str, str]:
-    """There is no date among them: the same model on the same grid makes the same file."""
+def _described(long_name: str, unit: str | None) -> dict[str, str]:
+    return {"long_name": long_name} if unit is None else {"long_name": long_name, "units": unit}
+
+
+def _global_attributes(model: "EnsembleRegressor", target: Label) -> dict[str, str]:
+    """No date, so that the same model on the same grid makes the same file."""
     maker = re.sub(r"\s+", " ", repr(model))
     return {
         "Conventions": "CF-1.8",
         "title": f"{target.name} by Gaussian process regression",
         "source": f"wgpr {version('wgpr')}: {maker}",
     }
-
-
-def _known(attributes: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in attributes.items() if value is not None}
