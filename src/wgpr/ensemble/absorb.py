@@ -1,19 +1,34 @@
-"""One step of the ensemble: a batch is tried, assigned and learned, and what agrees too well is merged."""
+"""One step of the algorithm (docs/method.md, 4): an ensemble absorbs a batch.
 
-from dataclasses import replace
+1. Evaluate: each candidate model is updated by the batch, and a new model is fitted to the batch alone.
+2. Decide: the splitting rule assigns the rows to updated models, or to a new one.
+3. Apply: the ensemble with those models; hyperparameters are refined with the neighbours' observations.
+4. Merge: while there are too many models, the two that agree best become one.
+"""
+
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+from scipy.spatial import KDTree
+
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule
-from wgpr.ensemble.merging import within
-from wgpr.ensemble.records import StepRecord
-from wgpr.ensemble.workers import Workers
+from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
+from wgpr.gp.gaussian import squared_wasserstein
 from wgpr.gp.linalg import Array
-from wgpr.gp.model import Learner
+from wgpr.gp.model import Learner, LocalModel
+
+# Most observations, of a model and its neighbours, that its hyperparameters are refined with.
+_MAX_OBSERVATIONS_TO_REFINE = 400
+
+# Pairs of models whose merging is tried: those that are closest together in length-scales.
+_N_PAIRS = 6
+
+Pair = tuple[int, int]
 
 
-def step(
+def absorb(
     ensemble: Ensemble,
     X: Array,
     y: Array,
@@ -26,14 +41,13 @@ def step(
     target_unit: float = 1.0,
     max_models: int | None = None,
     is_thorough: bool = True,
-    workers: Workers | None = None,
 ) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and what happened. Parameters as of `BatchEvaluation`, and
+    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and the record of the step.
 
-    max_models : that there may be afterwards; None for no limit.
+    Parameters as of `BatchEvaluation`; max_models : limit on the number of models, None for no limit.
     """
     started = perf_counter()
-    trial = BatchEvaluation(
+    evaluation = BatchEvaluation(
         ensemble,
         learner,
         X,
@@ -44,8 +58,64 @@ def step(
         target_unit=target_unit,
         is_full=max_models is not None and len(ensemble) >= max_models,
         is_thorough=is_thorough,
-        workers=workers,
     )
-    ensemble, changes = trial.apply(rule.assign(trial))
-    ensemble, merged = within(ensemble, learner, max_models)
-    return ensemble, replace(trial.record(changes, perf_counter() - started), merged=merged)
+    ensemble, changes = evaluation.apply(rule.assign(evaluation))
+    ensemble = _refined(ensemble, learner, sorted({change.model for change in changes}))
+    ensemble, merged = merge_down(ensemble, learner, max_models)
+    return ensemble, evaluation.record(changes, perf_counter() - started, merged)
+
+
+def _refined(ensemble: Ensemble, learner: Learner[Any], numbers: list[int]) -> Ensemble:
+    """The ensemble after the hyperparameters of these models were refined with their neighbours."""
+    if learner.n_neighbours < 2:
+        return ensemble
+    for number in numbers:
+        model = ensemble.models[number]
+        others = [ensemble.models[other] for other in ensemble.neighbours(number, learner.n_neighbours)]
+        agreeing = ensemble.joint_models.agreeing(model, others, _MAX_OBSERVATIONS_TO_REFINE)
+        ensemble = ensemble.with_model(learner.refine_with_neighbours(model, agreeing), number)
+    return ensemble
+
+
+def merge_down(ensemble: Ensemble, learner: Learner[Any], max_models: int | None) -> tuple[Ensemble, tuple[Pair, ...]]:
+    """The ensemble with at most `max_models`, and the pairs that were merged, by the numbers they had then."""
+    merged: list[Pair] = []
+    while max_models is not None and len(ensemble) > max_models:
+        found = _best_merger(ensemble, learner)
+        if found is None:
+            break  # no pair can be merged: keep all, and try again after the next batch
+        ensemble = ensemble.with_merged(*found)
+        merged.append(found[0])
+    return ensemble, tuple(merged)
+
+
+def _best_merger(ensemble: Ensemble, learner: Learner[Any]) -> tuple[Pair, LocalModel] | None:
+    """The pair that agrees best, and its merged model; None if no pair can be merged.
+
+    The cost of a merger is the squared Wasserstein distance by which predictions move, of each of the two at its own
+    pseudo-inputs: the distance of the splitting rule.
+    """
+    costs: dict[Pair, float] = {}
+    models: dict[Pair, LocalModel] = {}
+    for pair in _close_pairs(ensemble):
+        first, second = (ensemble.models[number] for number in pair)
+        with suppress(ArithmeticError):
+            # The hyperparameters are those of the model that has seen more.
+            model = learner.merge(first, second) if first.n_seen >= second.n_seen else learner.merge(second, first)
+            costs[pair] = sum(
+                squared_wasserstein(old.posterior(old.inputs), model.posterior(old.inputs)) for old in (first, second)
+            )
+            models[pair] = model
+    best = min(models, key=lambda pair: costs[pair], default=None)
+    return None if best is None else (best, models[best])
+
+
+def _close_pairs(ensemble: Ensemble) -> list[Pair]:
+    scaled = ensemble.input_means / np.exp(np.log(ensemble.lengthscales).mean(axis=0))
+    distances, others = KDTree(scaled).query(scaled, k=2)
+    is_self = others[:, 0] == np.arange(len(scaled))  # not so where two are at the same place
+    distances = np.where(is_self, distances[:, 1], distances[:, 0])
+    others = np.where(is_self, others[:, 1], others[:, 0])
+    order = np.argsort(distances, kind="stable")
+    pairs = dict.fromkeys((min(a, b), max(a, b)) for a, b in zip(order.tolist(), others[order].tolist(), strict=True))
+    return list(pairs)[:_N_PAIRS]

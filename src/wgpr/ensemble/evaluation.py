@@ -1,29 +1,24 @@
-"""A batch before the decision: what would become of whom if it were learned (docs/method.md, 4)."""
+"""A batch before the decision: what each candidate model would become by learning it (docs/method.md, 4)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, cast
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.records import Change, StepRecord
-from wgpr.ensemble.workers import Workers
 from wgpr.gp.gaussian import marginal_squared_wasserstein, squared_wasserstein
-from wgpr.gp.joint import Summarised, log_evidence_of_rows
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import ClosedFormUpdate, Learner, LocalModel, Neighbour
 
 ALL_ROWS = slice(None)
 
-# Candidates that can still win after a sketch: so many times the movement of the best, so many nats more surprised.
-_TIMES_THE_MOVEMENT = 1.5
-_NATS_BEHIND = 10.0
-
-# Observations that a model compares with those of its neighbours, with its own.
-_MOST_TO_SETTLE = 400
+# A candidate passes the screen by closed-form updates if it moves at most so many times as far as the one that moves
+# least, or if its log evidence is at most so many nats below the best.
+_TIMES_THE_LEAST_MOVEMENT = 1.5
+_NATS_BELOW_THE_BEST = 10.0
 
 
 class Assignment(NamedTuple):
@@ -34,7 +29,7 @@ class Assignment(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """How far a model would move by learning the batch: on what it knew, and on what is new (squared Wasserstein)."""
+    """Squared Wasserstein distances by which a model moves: at its old inputs, and at the batch."""
 
     w_old: float
     w_new: float
@@ -45,72 +40,71 @@ class Distances(NamedTuple):
 
 
 class SplittingRule(Protocol):
-    """Decides which model learns what of a batch."""
+    """Decides which model learns which rows of a batch."""
 
-    def assign(self, trial: "BatchEvaluation") -> Sequence[Assignment]: ...
+    def assign(self, evaluation: "BatchEvaluation") -> Sequence[Assignment]: ...
 
 
-_Candidates = Mapping[int, tuple[LocalModel, Sequence[Neighbour]]]
+class Change(NamedTuple):
+    """Model number `model` learned `n_samples` rows, and was new or not."""
+
+    model: int
+    n_samples: int
+    is_new: bool
 
 
 @dataclass(frozen=True)
-class _Lesson:
-    """Rows that someone may learn: all that it takes to learn them, here or in another process.
+class StepRecord:
+    """What happened in one step.
 
-    seed : the same numbers for every model of a step, whatever was asked before.
+    number : of the step, from 0; n_samples : rows in the batch; seconds : its duration.
+    candidates : numbers of the models whose update was tried. For each of them:
+    w_old, w_new : squared Wasserstein distances, None where the rule did not ask for them;
+    evidence : log evidence of the batch given the model's past, None for an update that failed.
+    evidence_new : of the batch as a new model, if that was tried.
+    dropped : candidates whose update failed or was not finite.
+    changes : the models that learned, and how many rows each.
+    n_evaluations : number of evaluations of the bound, for all models that were tried.
+    merged : pairs of models that were merged afterwards, because there were too many. Numbers are those of that moment;
+        the new model has the smaller one, and numbers above the larger one count one less from then on.
     """
 
-    learner: Learner[Any]
-    X: Array
-    y: Array
-    seed: tuple[int, int]
+    number: int
+    n_samples: int
+    candidates: tuple[int, ...]
+    w_old: tuple[float | None, ...]
+    w_new: tuple[float | None, ...]
+    evidence: tuple[float | None, ...]
+    evidence_new: float | None
+    dropped: tuple[int, ...]
+    changes: tuple[Change, ...]
+    seconds: float
+    n_evaluations: int = 0
+    merged: tuple[tuple[int, int], ...] = ()
 
-    def start(self, neighbours: Sequence[Neighbour]) -> LocalModel:
-        """A new model of these rows."""
-        return self.learner.start(self.X, self.y, self._rng(), neighbours)
+    @property
+    def distance(self) -> float | None:
+        """The smallest `w_old + w_new` of the candidates, which a threshold is compared with. None if not asked for."""
+        pairs = zip(self.w_old, self.w_new, strict=True)
+        return min((old + new for old, new in pairs if old is not None and new is not None), default=None)
 
-    def update(
-        self, model: LocalModel, neighbours: Sequence[Neighbour], sketch: ClosedFormUpdate | None = None
-    ) -> LocalModel | None:
-        """The model that has learned these rows too; None if that cannot be."""
-        begun = {} if sketch is None else {"sketch": sketch}
-        try:
-            return self.learner.update(model, self.X, self.y, self._rng(), neighbours, **begun)
-        except ArithmeticError:
-            return None
-
-    def sketches(self, candidates: _Candidates) -> dict[int, ClosedFormUpdate]:
-        """Of those that can be sketched; what is not finite is no sketch."""
-        found: dict[int, ClosedFormUpdate] = {}
-        for number, (model, _) in candidates.items():
-            with suppress(ArithmeticError):
-                found[number] = self.learner.sketch(model, self.X, self.y, self._rng())
-        return {number: each for number, each in found.items() if np.isfinite([each.moved, each.surprise]).all()}
-
-    def updates_of_likeliest(
-        self, candidates: _Candidates
-    ) -> tuple[dict[int, ClosedFormUpdate], dict[int, LocalModel | None]]:
-        """All sketches, and the updates of the candidates that the rows surprise least."""
-        sketches = self.sketches(candidates)
-        least = min((sketch.surprise for sketch in sketches.values()), default=0.0)
-        best = [number for number, sketch in sketches.items() if sketch.surprise <= least + _NATS_BEHIND]
-        return sketches, {number: self.update(*candidates[number], sketches[number]) for number in best}
-
-    def _rng(self) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
+    @property
+    def decision(self) -> str:
+        """ "new", "update", or "both" when rows of one batch went to old and new models."""
+        is_new = {change.is_new for change in self.changes}
+        return "both" if len(is_new) == 2 else "new" if True in is_new else "update"
 
 
 class BatchEvaluation:
-    """A batch before the decision. A splitting rule asks it what would become of whom, and it remembers the answers.
+    """A batch, and what the models of the ensemble would become by learning it. Results are computed once, on demand.
 
     Parameters
     ----------
     X : (n, d), y : (n,) the batch.
     number : of the step; with the seed it makes every random choice repeatable.
-    target_unit : what distances and evidences are told in, if not in the unit of `y`: one of `y` is so many of those.
-    is_full : whether a new model would have to take the place of another.
-    is_thorough : whether every candidate learns the batch in full, or only those that can win by their sketches.
-    workers : who share the work.
+    target_unit : user units per internal target unit; distances and evidences are recorded in user units.
+    is_full : whether the ensemble has as many models as it may have.
+    is_thorough : whether every candidate learns the batch in full, or only those that pass a screen by closed form.
     """
 
     def __init__(
@@ -126,89 +120,80 @@ class BatchEvaluation:
         target_unit: float = 1.0,
         is_full: bool = False,
         is_thorough: bool = True,
-        workers: Workers | None = None,
     ) -> None:
-        self.is_full = is_full
         self.ensemble, self.learner, self.X, self.y = ensemble, learner, X, y
-        self.n_candidates, self._is_thorough = n_candidates, is_thorough
-        self._number, self._seed = number, (seed, number)
-        self._target_unit, self._run = target_unit, (workers or Workers()).run
-        self._fresh: LocalModel | None = None
+        self.n_candidates, self.is_full, self._is_thorough = n_candidates, is_full, is_thorough
+        self._number, self._seed, self._target_unit = number, (seed, number), target_unit
+        self._new_model: LocalModel | None = None
         self._updated: dict[int, LocalModel | None] = {}
         self._evidence: dict[int, float | None] = {}
         self._distances: dict[int, Distances] = {}
         self._n_evaluations = 0
 
+    # Candidates
+
     @cached_property
     def nearest(self) -> list[int]:
-        """Numbers of the `n_candidates` models nearest to the batch."""
-        return self.ensemble.around(self.X.mean(axis=0), self.n_candidates)
-
-    @cached_property
-    def candidates(self) -> list[int]:
-        """The nearest models that can learn the batch: an update that fails, or is not finite, is no candidate.
-
-        Unless the trial is thorough, only those that can win.
-        """
-        return self.screen(self.nearest, by="movement")
+        """Numbers of the `n_candidates` models whose means are nearest to the mean of the batch."""
+        return self.ensemble.nearest_by_mean(self.X.mean(axis=0), self.n_candidates)
 
     @cached_property
     def closest(self) -> list[int]:
-        """Numbers of the models that are closest to the batch, row by row: first the candidates, then more."""
-        return self.ensemble.closest(self.X, max(self.n_candidates, self.learner.n_neighbours + 1))
+        """Numbers of the models that are nearest to the rows of the batch: first the candidates, then more."""
+        return self.ensemble.nearest_by_votes(self.X, max(self.n_candidates, self.learner.n_neighbours + 1))
 
-    def screen(self, numbers: Sequence[int], by: str) -> list[int]:
-        """Those of the models `numbers` that can learn the batch and, unless the trial is thorough, can win.
+    @cached_property
+    def candidates(self) -> list[int]:
+        """The nearest models that can learn the batch: an update that fails, or is not finite, is no candidate."""
+        return self.screen(self.nearest, by="movement")
 
-        All of them, and a new model beside them, are learned at once, by all the workers.
+    def screen(self, numbers: Sequence[int], by: Literal["movement", "evidence"]) -> list[int]:
+        """Those of the models `numbers` that can learn the batch and, unless thorough, may be the best of them.
 
-        by : what is to be small, the "movement" of the model or the "surprise" that the rows are.
+        Closed-form updates show which may be: those that move little, or those with a large log evidence.
         """
-        if numbers:
-            self._learn_at_once(
-                {number: (self.ensemble.models[number], self._neighbours(number)) for number in numbers}, by
-            )
-        return [number for number in numbers if self._updated.get(number) is not None]
+        closed_forms: dict[int, ClosedFormUpdate] = {}
+        if not self._is_thorough and len(numbers) > 1:
+            closed_forms = self._closed_form_updates(numbers)
+            numbers = self._with_little_movement(closed_forms) if by == "movement" else _with_evidence(closed_forms)
+        for number in numbers:
+            if number not in self._updated:
+                self._update(self.ensemble, number, ALL_ROWS, closed_forms.get(number))
+        return [number for number in numbers if self._updated[number] is not None]
 
-    def _learn_at_once(self, candidates: _Candidates, by: str) -> None:
-        """What movement is depends on the new model, which comes first then; surprise does not."""
-        lesson, sketches = self._lesson(ALL_ROWS), {}
-        start = partial(lesson.start, self._neighbours())
-        if self._is_thorough or len(candidates) == 1:
-            fresh, *updates = self._run([start, *(partial(lesson.update, *each) for each in candidates.values())])
-            updated = dict(zip(candidates, updates, strict=True))
-        elif by == "surprise":
-            fresh, (sketches, updated) = self._run([start, partial(lesson.updates_of_likeliest, candidates)])
-        else:
-            fresh, sketches = self._run([start, partial(lesson.sketches, candidates)])
-            best = self._least_moved(fresh, sketches)
-            updates = self._run([partial(lesson.update, *candidates[number], sketches[number]) for number in best])
-            updated = dict(zip(best, updates, strict=True))
-        self._note_fresh(fresh)
-        self._n_evaluations += sum(sketch.n_evaluations for sketch in sketches.values())
-        for number, model in updated.items():
-            self._note_update(number, model, len(self.y))
+    def _closed_form_updates(self, numbers: Sequence[int]) -> dict[int, ClosedFormUpdate]:
+        """Of those models for which it is finite."""
+        found: dict[int, ClosedFormUpdate] = {}
+        for number in numbers:
+            with suppress(ArithmeticError):
+                model = self.ensemble.models[number]
+                closed_form = self.learner.closed_form_update(model, self.X, self.y, self._rng())
+                self._n_evaluations += closed_form.n_evaluations
+                if np.isfinite(closed_form.log_evidence):
+                    found[number] = closed_form
+        return found
 
-    def _least_moved(self, fresh: LocalModel, sketches: Mapping[int, ClosedFormUpdate]) -> list[int]:
-        """Those that move least: at their own inputs, and at the batch from what a fresh model says of it."""
-        at_rows = fresh.predict(self.X)
-        moved = {
-            number: sketch.moved + marginal_squared_wasserstein(at_rows, sketch.at_rows)
-            for number, sketch in sketches.items()
-        }
-        least = min(moved.values(), default=0.0)
-        return [number for number, each in moved.items() if each <= _TIMES_THE_MOVEMENT * least]
+    def _with_little_movement(self, closed_forms: dict[int, ClosedFormUpdate]) -> list[int]:
+        """By marginal Wasserstein distances: from the old model at its inputs, from the new model at the batch."""
+        at_rows, moved = self.new_model.predict(self.X), {}
+        for number, closed_form in closed_forms.items():
+            model = self.ensemble.models[number]
+            w_old = marginal_squared_wasserstein(model.predict(model.inputs), closed_form.at_inputs)
+            moved[number] = w_old + marginal_squared_wasserstein(at_rows, closed_form.at_rows)
+        least = min(filter(np.isfinite, moved.values()), default=0.0)
+        return [number for number, each in moved.items() if each <= _TIMES_THE_LEAST_MOVEMENT * least]
+
+    # What models would become
 
     @property
     def new_model(self) -> LocalModel:
         """A new model of the batch alone."""
-        if self._fresh is None:
-            self._note_fresh(self._lesson(ALL_ROWS).start(self._neighbours()))
-        assert self._fresh is not None
-        return self._fresh
+        if self._new_model is None:
+            self._new_model = self._start(ALL_ROWS)
+        return self._new_model
 
     def updated(self, number: int) -> LocalModel | None:
-        """What model `number` would be if it learned the batch; None if it cannot."""
+        """Model `number` after it has learned the batch; None if it cannot."""
         if number not in self._updated:
             self._update(self.ensemble, number, ALL_ROWS)
         return self._updated[number]
@@ -224,42 +209,43 @@ class BatchEvaluation:
         return self._distances[number]
 
     def uncompressed_evidence(self, number: int) -> float:
-        """The log evidence of the batch if model `number` could learn it without leaving anything out.
-
-        With the hyperparameters before and after the update, whichever are better.
-        """
-        old, updated = cast(Summarised, self.ensemble.models[number]), self.updated(number)
+        """Log evidence of the batch if model `number` could learn it without compression."""
+        updated = self.updated(number)
         assert updated is not None, "only candidates have evidence"
-        evidences = [-np.inf]
-        for theta in (old.theta, updated.theta):
-            with suppress(ArithmeticError):  # then it is no reason for anything
-                evidences.append(log_evidence_of_rows(old, self.X, self.y, theta))
-        return max(evidences)
+        return self.learner.uncompressed_evidence(self.ensemble.models[number], updated, self.X, self.y)
 
-    def apply(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple["Change", ...]]:
+    # The decision
+
+    def apply(self, assignments: Sequence[Assignment]) -> tuple[Ensemble, tuple[Change, ...]]:
         """The ensemble after the decision, and what changed in it."""
         self._require_each_row_once(assignments)
         ensemble, changes = self.ensemble, []
         for rows, number in assignments:
             model = None if number is None else self._learned(ensemble, number, rows)
             if model is None:  # a new model, or one in place of an update that failed: no row is lost
-                model, number = self._started(rows), None
+                model, number = self.new_model if rows is ALL_ROWS else self._start(rows), None
             ensemble = ensemble.with_model(model, number)
             place = len(ensemble) - 1 if number is None else number
             changes.append(Change(place, len(self.y[rows]), number is None))
-        return self._settled(ensemble, {change.model for change in changes}), tuple(changes)
+        return ensemble, tuple(changes)
 
-    def _settled(self, ensemble: Ensemble, numbers: set[int]) -> Ensemble:
-        """The ensemble after those that learned have compared themselves with their neighbours."""
-        if self.learner.n_neighbours < 2:
-            return ensemble
-        for number in sorted(numbers):
-            others = [ensemble.models[other] for other in ensemble.neighbours(number, self.learner.n_neighbours)]
-            agreeing = ensemble.joint_models.agreeing(ensemble.models[number], others, _MOST_TO_SETTLE)
-            ensemble = ensemble.with_model(
-                self.learner.refine_with_neighbours(ensemble.models[number], agreeing), number
-            )
-        return ensemble
+    def record(self, changes: tuple[Change, ...], seconds: float, merged: tuple[tuple[int, int], ...]) -> StepRecord:
+        """What was evaluated, and what was decided."""
+        distances = [self._distances.get(number) for number in self._evidence]
+        return StepRecord(
+            number=self._number,
+            n_samples=len(self.y),
+            candidates=tuple(self._evidence),
+            w_old=tuple(None if d is None else d.w_old for d in distances),
+            w_new=tuple(None if d is None else d.w_new for d in distances),
+            evidence=tuple(self._evidence.values()),
+            evidence_new=None if self._new_model is None else self._in_user_units(self._new_model, len(self.y)),
+            dropped=tuple(number for number, evidence in self._evidence.items() if evidence is None),
+            changes=changes,
+            seconds=seconds,
+            n_evaluations=self._n_evaluations,
+            merged=merged,
+        )
 
     def _require_each_row_once(self, assignments: Sequence[Assignment]) -> None:
         counts = np.zeros(len(self.y), dtype=np.intp)
@@ -271,68 +257,54 @@ class BatchEvaluation:
                 "twice; its method assign must return an Assignment for every row, once"
             )
 
-    def record(self, changes: tuple["Change", ...], seconds: float) -> "StepRecord":
-        """What the trial was asked, and what came of it."""
-        distances = [self._distances.get(number) for number in self._evidence]
-        return StepRecord(
-            number=self._number,
-            n_samples=len(self.y),
-            candidates=tuple(self._evidence),
-            w_old=tuple(None if d is None else d.w_old for d in distances),
-            w_new=tuple(None if d is None else d.w_new for d in distances),
-            evidence=tuple(self._evidence.values()),
-            evidence_new=None if self._fresh is None else self._in_target_unit(self._fresh, len(self.y)),
-            dropped=tuple(number for number, evidence in self._evidence.items() if evidence is None),
-            changes=changes,
-            seconds=seconds,
-            n_evaluations=self._n_evaluations,
-        )
-
     def _learned(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
-        is_tried = rows is ALL_ROWS and ensemble.models[number] is self.ensemble.models[number]
-        return self.updated(number) if is_tried else self._update(ensemble, number, rows)
+        is_evaluated = rows is ALL_ROWS and ensemble.models[number] is self.ensemble.models[number]
+        return self.updated(number) if is_evaluated else self._update(ensemble, number, rows)
 
-    def _started(self, rows: slice | Indices) -> LocalModel:
-        if rows is ALL_ROWS:
-            return self.new_model
-        return self._counted(self._lesson(rows).start(self._neighbours(rows=rows)))
+    # Learning
 
-    def _update(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
-        lesson = self._lesson(rows)
-        model = lesson.update(ensemble.models[number], self._neighbours(number, ensemble, rows))
-        self._note_update(number, model, len(lesson.y))
-        return model
-
-    def _lesson(self, rows: slice | Indices) -> _Lesson:
-        return _Lesson(self.learner, self.X[rows], self.y[rows], self._seed)
-
-    def _note_fresh(self, model: LocalModel) -> None:
-        self._fresh = self._counted(model)
-
-    def _note_update(self, number: int, model: LocalModel | None, n_rows: int) -> None:
-        self._updated[number] = model
-        self._evidence[number] = None if model is None else self._in_target_unit(self._counted(model), n_rows)
-
-    def _counted(self, model: LocalModel) -> LocalModel:
+    def _start(self, rows: slice | Indices) -> LocalModel:
+        X, y = self.X[rows], self.y[rows]
+        model = self.learner.start(X, y, self._rng(), self._neighbours(self.ensemble, rows))
         self._n_evaluations += model.n_evaluations
         return model
 
-    def _in_target_unit(self, model: LocalModel, n_rows: int) -> float:
+    def _update(
+        self,
+        ensemble: Ensemble,
+        number: int,
+        rows: slice | Indices,
+        closed_form: ClosedFormUpdate | None = None,
+    ) -> LocalModel | None:
+        X, y, neighbours = self.X[rows], self.y[rows], self._neighbours(ensemble, rows, without=number)
+        model = None
+        with suppress(ArithmeticError):
+            model = self.learner.update(ensemble.models[number], X, y, self._rng(), neighbours, closed_form)
+            self._n_evaluations += model.n_evaluations
+        self._updated[number] = model
+        self._evidence[number] = None if model is None else self._in_user_units(model, len(y))
+        return model
+
+    def _neighbours(self, ensemble: Ensemble, rows: slice | Indices, without: int | None = None) -> list[Neighbour]:
+        """The models that inform the hyperparameters of one that learns these rows."""
+        n_neighbours, is_the_batch = self.learner.n_neighbours, rows is ALL_ROWS and ensemble is self.ensemble
+        if n_neighbours <= 1:
+            numbers = self.nearest if is_the_batch else ensemble.nearest_by_mean(self.X[rows].mean(axis=0), 1)
+            numbers = numbers[:n_neighbours]
+        else:
+            numbers = self.closest if is_the_batch else ensemble.nearest_by_votes(self.X[rows], n_neighbours + 1)
+        models = [cast(Any, ensemble.models[number]) for number in numbers if number != without]
+        return [Neighbour(model.theta, model.scales) for model in models[:n_neighbours]]
+
+    def _rng(self) -> np.random.Generator:
+        """The same random numbers for every model of a step, in whatever order they are evaluated."""
+        return np.random.default_rng(self._seed)
+
+    def _in_user_units(self, model: LocalModel, n_rows: int) -> float:
         """The log evidence of the model's latest rows: a density, per unit of the target for each row."""
         return model.log_evidence - n_rows * float(np.log(self._target_unit))
 
-    def _neighbours(
-        self, without: int | None = None, ensemble: Ensemble | None = None, rows: slice | Indices = ALL_ROWS
-    ) -> list[Neighbour]:
-        """Models that the learner listens to when a model learns these rows; one of them is the nearest by its mean."""
-        ensemble, n_neighbours = ensemble or self.ensemble, self.learner.n_neighbours
-        is_the_batch = rows is ALL_ROWS and ensemble is self.ensemble
-        if n_neighbours <= 1:
-            nearest = self.nearest if is_the_batch else ensemble.around(self.X[rows].mean(axis=0), 1)
-            numbers = nearest[:n_neighbours]
-        elif is_the_batch:
-            numbers = self.closest
-        else:
-            numbers = ensemble.closest(self.X[rows], n_neighbours + 1)
-        models = [cast(Any, ensemble.models[number]) for number in numbers if number != without]
-        return [Neighbour(model.theta, model.scales) for model in models[:n_neighbours]]
+
+def _with_evidence(closed_forms: dict[int, ClosedFormUpdate]) -> list[int]:
+    best = max((each.log_evidence for each in closed_forms.values()), default=0.0)
+    return [number for number, each in closed_forms.items() if each.log_evidence >= best - _NATS_BELOW_THE_BEST]

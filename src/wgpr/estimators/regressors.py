@@ -1,5 +1,6 @@
-"""The five regressors: each is a learner, a splitting rule and a prediction rule on the one skeleton."""
+"""The five regressors: each is a learner, a splitting rule, a prediction rule and a batching rule on one skeleton."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,13 @@ from sklearn.utils import check_random_state, check_scalar
 
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble.evaluation import SplittingRule
-from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.estimators.base import EnsembleRegressor, LearnerFactory, Method, OnlineRegressor
 from wgpr.estimators.units import Units
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner, calibrate
 from wgpr.gp.hyperparameters import Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel, as_kernel
-from wgpr.gp.linalg import Array
-from wgpr.gp.model import mean_target
-from wgpr.gp.sparse import SparseLearner
+from wgpr.gp.linalg import Array, Indices, mean_target
+from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
 from wgpr.rules.batching import Batching, InOrder, Regional
 from wgpr.rules.prediction import Barycenter, BestFew, Joined, Nearest, PredictionRule, RobustBCM, Weighted
 from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
@@ -31,74 +30,57 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
     "joined": Joined,
 }
 
+# Most pseudo-inputs of a local model with n_inducing="auto".
+_MAX_INDUCING = 200
 
-class _SparseSettings(EnsembleRegressor):
-    """Settings of the regressors whose local models are sparse."""
-
-    kernel: str | Kernel
-    n_inducing: Any
-    optimizer_iterations: int
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        as_kernel(self.kernel)
-        self._check_n_inducing()
-        require_count("optimizer_iterations", self.optimizer_iterations, least=0)
-
-    def _check_n_inducing(self) -> None:
-        require_count("n_inducing", self.n_inducing)
-
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | AdaptiveSparseLearner:
-        return SparseLearner(as_kernel(self.kernel), self.n_inducing, self.optimizer_iterations)
+# Most rows that wait with batching="regional".
+_BUFFER_SIZE = 1000
 
 
-class WGPRegressor(_SparseSettings, OnlineRegressor):
-    """Wasserstein-splitting Gaussian process regression (Kepler, Koppel, Bedi and Stilwell 2021), without its knobs.
+class WGPRegressor(OnlineRegressor):
+    """Wasserstein-splitting Gaussian process regression (Kepler, Koppel, Bedi and Stilwell 2021), without tuning.
 
-    Every batch is tried on the closest local models. The one that explains it best learns it, unless a model of its own
-    is worth its price. A query is answered by the nearest models, each together with what its neighbours know. The
-    defaults need no tuning; `WGPRegressor.published()` is the method of the paper.
+    Every batch is tried on the nearest local models. The one that explains it best learns it, unless the log evidence
+    favours a new model. A query is answered by the nearest models, each joined with its neighbours. The defaults need
+    no tuning; `WGPRegressor.published()` is the method of the paper.
 
     Parameters
     ----------
-    threshold : "auto" to start a new model when it is worth its price (see `wgpr.rules.splitting.Worthwhile`). A number is
-        the largest squared Wasserstein distance that an update may move a model by, as in the paper: in the square
-        of the target's unit, summed over pseudo-inputs and batch. 0 starts a model for every batch, infinity never
-        starts another. Of several outputs it is the sum, each in its own unit, `units_.target_scale`.
+    threshold : "auto" to compare log evidences (see `wgpr.Worthwhile`). A number is the largest squared Wasserstein
+        distance that an update may move a model by, as in the paper: in the square of the target's unit, summed over
+        pseudo-inputs and batch. 0 starts a model for every batch, infinity never starts another. With several outputs
+        it is the sum, each in its own unit, `units_.target_scale`.
     n_inducing : "auto" for as many pseudo-inputs as a local model needs, up to `max_inducing`, and for hyperparameters
-        that lean on those of the neighbours. A number is how many it may have (M), moved by the optimiser, each model
-        for itself, as in the paper.
-    max_inducing : the most pseudo-inputs that "auto" may give to a local model.
-    max_models : how many local models there may be; beyond it, two that agree are merged. None for no limit.
+        that lean on those of the neighbours. A number is M, the most that it may have; they are moved by the optimiser,
+        and each model learns for itself, as in the paper.
+    max_inducing : the most pseudo-inputs of a local model with `n_inducing="auto"`.
+    max_models : the most local models; beyond it, the two that agree best are merged. None for no limit.
     n_candidates : how many of the nearest models are tried (J_hat).
-    thorough : whether all candidates learn the batch in full before the decision, as in the paper. By default only
-        those do that can still win after an update in closed form, without any optimisation.
     batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
-    batching : "regional" to learn rows together that are close together, "arrival" to learn them as they come.
-    buffer_size : rows that wait for their region's turn, at the most; `predict` knows them too.
+    batching : "regional" to learn rows together that are close together (up to 1,000 rows wait, and `predict` uses
+        them), "arrival" to learn them in their order, or an object with the methods `n_ready` and `choose`
+        (see `wgpr.Regional`).
     kernel : "se", "matern32", "matern52", "rq" or a `Kernel`.
     splitting : "wasserstein", "evidence", "never", "always", or an object with the method `assign`
         (see `wgpr.rules.splitting`); `threshold` is for the first. A rule of your own sees rows in the ensemble's
         units (`units_.inputs(X)`), and distances and evidences in yours.
     prediction : "joined", "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
         `combine` (see `wgpr.rules.prediction`).
-    calibrated : whether the uncertainty of the field is stretched until 95 % of the rows, predicted before they are
+    calibrated : whether the uncertainty of the field is scaled so that 95 % of the rows, predicted before they are
         learned, are in the 95 % interval.
-    forgetting : part of what a local model knows that it forgets with every batch that it learns, for fields that
+    forgetting : fraction of a local model's knowledge that every batch makes it forget, for fields that
         change; 0.01 lets rows fade over some hundred batches. For `n_inducing="auto"`.
     learn_hyperparameters : False to learn a model's hyperparameters from its first batch only.
-    optimizer_iterations : iterations of L-BFGS for each fit, at the most.
-    history_size : steps that `history_` remembers, at the most.
-    n_jobs : fits that are done at once, in processes of their own, as joblib understands it; -1 for all cores. The
-        result is the same to the bit. It pays where fits are large or many; the processes take seconds to start.
-    random_state : seed of the random choices; the same seed and rows give the same ensemble.
+    optimizer_iterations : the most iterations of L-BFGS for each fit.
+    random_state : seed of the random starts of pseudo-inputs, which only a number as `n_inducing` has. The defaults
+        make no random choice: the same rows give the same ensemble.
 
     Attributes
     ----------
     models_ : the local models; n_models_ : how many.
     n_samples_seen_ : rows given so far; n_pending_ : those of them that wait for a batch to fill.
-    n_outputs_ : how many outputs there are, columns of `y`.
-    history_ : what happened in each step.
+    n_outputs_ : number of outputs, columns of `y`.
+    history_ : records of the steps.
     hyperparameters_ : what each local model has learned, in the units of the data; of several outputs, amplitude and
         noise are relative to `units_.target_scale`.
 
@@ -108,7 +90,7 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
     >>> from wgpr import WGPRegressor
     >>> X = np.linspace(0, 10, 300)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> model = WGPRegressor(random_state=0).fit(X, y)
+    >>> model = WGPRegressor().fit(X, y)
     >>> mean, std = model.predict([[5.0]], return_std=True)
     >>> bool(abs(mean[0] - np.sin(5.0)) < 0.05)
     True
@@ -118,13 +100,11 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self,
         threshold: float | str = "auto",
         n_inducing: int | str = "auto",
-        max_inducing: int = 200,
+        max_inducing: int = _MAX_INDUCING,
         max_models: int | None = 500,
         n_candidates: int = 2,
-        thorough: bool = False,
         batch_size: int = 100,
-        batching: str = "regional",
-        buffer_size: int = 1000,
+        batching: str | Batching = "regional",
         kernel: str | Kernel = "rq",
         splitting: "str | SplittingRule" = "wasserstein",
         prediction: "str | PredictionRule" = "joined",
@@ -132,8 +112,6 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         forgetting: float = 0.0,
         learn_hyperparameters: bool = True,
         optimizer_iterations: int = 40,
-        history_size: int = 10_000,
-        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.threshold = threshold
@@ -141,10 +119,8 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self.max_inducing = max_inducing
         self.max_models = max_models
         self.n_candidates = n_candidates
-        self.thorough = thorough
         self.batch_size = batch_size
         self.batching = batching
-        self.buffer_size = buffer_size
         self.kernel = kernel
         self.splitting = splitting
         self.prediction = prediction
@@ -152,71 +128,94 @@ class WGPRegressor(_SparseSettings, OnlineRegressor):
         self.forgetting = forgetting
         self.learn_hyperparameters = learn_hyperparameters
         self.optimizer_iterations = optimizer_iterations
-        self.history_size = history_size
-        self.n_jobs = n_jobs
         self.random_state = random_state
 
     @classmethod
     def published(cls, **settings: Any) -> "WGPRegressor":
         """The method of the paper, with its settings (M = 50, batches of 100, J_hat = 5) unless others are given."""
-        return cls(**{**PUBLISHED, **settings})
+        defaults = dict(PUBLISHED)
+        if settings.get("splitting", "wasserstein") != "wasserstein":
+            defaults["threshold"] = "auto"
+        return cls(**{**defaults, **settings})
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
+    def _make_method(self) -> Method:
+        is_adaptive = _is_auto(self.n_inducing)
+        self._check(is_adaptive)
+        splitting = self._splitting_rule()
+        prediction = _rule("prediction", self.prediction, PREDICTION_RULES, "combine")
+        # A batch is in one region: one joint model is enough to forecast it.
+        forecast = replace(prediction, n_models=1) if isinstance(prediction, Joined) else prediction
+        return Method(
+            learner=self._adaptive_learner if is_adaptive else _sparse_learner(self),
+            splitting=splitting,
+            prediction=prediction,
+            batching=self._batching_rule(),
+            n_first=int(self.batch_size),
+            n_candidates=self.n_candidates,
+            is_thorough=not is_adaptive,
+            max_models=self.max_models,
+            calibration=forecast if self.calibrated else None,
+        )
+
+    def _check(self, is_adaptive: bool) -> None:
+        _check_online(self)
+        as_kernel(self.kernel)
         if not _is_auto(self.threshold):
             require_number("threshold", self.threshold, least=0.0, otherwise='"auto"')
+        if not is_adaptive:
+            require_count("n_inducing", self.n_inducing, otherwise='"auto"')
         require_count("max_inducing", self.max_inducing)
         if self.max_models is not None:
             require_count("max_models", self.max_models, otherwise="None")
         require_count("n_candidates", self.n_candidates)
-        _check_n_jobs(self.n_jobs)
         require_number("forgetting", self.forgetting, least=0.0, most=0.99)
-        for name in ("thorough", "calibrated", "learn_hyperparameters"):
+        for name in ("calibrated", "learn_hyperparameters"):
             check_scalar(getattr(self, name), name, (bool, np.bool_))
-        require_count("buffer_size", self.buffer_size)
-        self._make_batching()
-        self._make_splitting_rule()
-        self._make_prediction_rule()
+        require_count("optimizer_iterations", self.optimizer_iterations, least=0)
+        self._check_combinations(is_adaptive)
 
-    def _check_n_inducing(self) -> None:
-        if not _is_auto(self.n_inducing):
-            require_count("n_inducing", self.n_inducing, otherwise='"auto"')
+    def _check_combinations(self, is_adaptive: bool) -> None:
+        """A setting without effect is an error."""
+        is_wasserstein = isinstance(self.splitting, str) and self.splitting == "wasserstein"
+        if not (_is_auto(self.threshold) or is_wasserstein):
+            raise ValueError(
+                f"threshold={self.threshold!r} has no effect with splitting={self.splitting!r}; "
+                'leave out threshold, or use splitting="wasserstein"'
+            )
+        if is_adaptive:
+            return
+        for name, default in {"forgetting": 0.0, "max_inducing": _MAX_INDUCING}.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} has no effect with n_inducing={self.n_inducing!r}; "
+                    f'leave out {name}, or use n_inducing="auto"'
+                )
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> SparseLearner | AdaptiveSparseLearner:
-        kernel, max_iter, learns = as_kernel(self.kernel), self.optimizer_iterations, bool(self.learn_hyperparameters)
-        if _is_auto(self.n_inducing):
-            return AdaptiveSparseLearner(kernel, self.max_inducing, max_iter, learns, float(self.forgetting))
-        return SparseLearner(kernel, int(self.n_inducing), max_iter, learns)
+    def _adaptive_learner(self, X: Array, y: Array, units: Units) -> AdaptiveSparseLearner:
+        return AdaptiveSparseLearner(
+            as_kernel(self.kernel),
+            self.max_inducing,
+            self.optimizer_iterations,
+            bool(self.learn_hyperparameters),
+            float(self.forgetting),
+        )
 
-    def _make_batching(self) -> Batching:
-        rules: Mapping[str, Callable[[], Batching]] = {
-            "regional": lambda: Regional(self._batch_rows(), self.buffer_size),
-            "arrival": lambda: InOrder(self._batch_rows()),
-        }
-        return _chosen("batching", self.batching, rules, "choose")
-
-    def _make_splitting_rule(self) -> SplittingRule:
+    def _splitting_rule(self) -> SplittingRule:
         rules: Mapping[str, Callable[[], SplittingRule]] = {
             "wasserstein": lambda: Worthwhile() if _is_auto(self.threshold) else Wasserstein(float(self.threshold)),
             "evidence": Evidence,
             "never": Never,
             "always": Always,
         }
-        return _chosen("splitting", self.splitting, rules, "assign")
+        return _rule("splitting", self.splitting, rules, "assign")
 
-    def _make_prediction_rule(self) -> PredictionRule:
-        return _chosen("prediction", self.prediction, PREDICTION_RULES, "combine")
-
-    def _make_calibration_rule(self) -> PredictionRule:
-        """A batch is in one territory: one joined model answers for all of it, without those beyond the border."""
-        rule = self._make_prediction_rule()
-        return replace(rule, n_models=1) if isinstance(rule, Joined) else rule
-
-    def _max_models(self) -> int | None:
-        return self.max_models
-
-    def _is_calibrated(self) -> bool:
-        return bool(self.calibrated)
+    def _batching_rule(self) -> Batching:
+        n = int(self.batch_size)
+        rules: Mapping[str, Callable[[], Batching]] = {
+            "regional": lambda: Regional(n, max(n, _BUFFER_SIZE)),
+            "arrival": lambda: InOrder(n),
+        }
+        return _rule("batching", self.batching, rules, "choose")
 
 
 # The settings of the paper, where they are not the defaults.
@@ -225,7 +224,6 @@ PUBLISHED: Mapping[str, Any] = {
     "n_inducing": 50,
     "max_models": None,
     "n_candidates": 5,
-    "thorough": True,
     "batching": "arrival",
     "kernel": "se",
     "prediction": "nearest",
@@ -233,7 +231,7 @@ PUBLISHED: Mapping[str, Any] = {
 }
 
 
-class SolarGPRegressor(_SparseSettings, OnlineRegressor):
+class SolarGPRegressor(OnlineRegressor):
     """SOLAR GP (Wilcox and Yip 2020): streaming sparse local models, split by distance in input space.
 
     Each row goes to the closest model; rows that are far from all models start new ones. A query is answered by
@@ -244,7 +242,9 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
     w_gen : a row starts a model when its closeness `exp(-1/2 |(x - centre) / lengthscales|^2)` to every
         model is at most this; between 0 (never) and 1 (always).
     n_best : how many models answer a query.
-    n_inducing, batch_size, kernel, optimizer_iterations, history_size, random_state : as in `WGPRegressor`.
+    n_inducing : M, the most pseudo-inputs of a local model.
+    batch_size, kernel, optimizer_iterations : as in `WGPRegressor`.
+    random_state : seed of the random starts of pseudo-inputs.
     """
 
     def __init__(
@@ -255,7 +255,6 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
         n_best: int = 3,
         kernel: str | Kernel = "se",
         optimizer_iterations: int = 40,
-        history_size: int = 10_000,
         random_state: Any = None,
     ) -> None:
         self.w_gen = w_gen
@@ -264,19 +263,12 @@ class SolarGPRegressor(_SparseSettings, OnlineRegressor):
         self.n_best = n_best
         self.kernel = kernel
         self.optimizer_iterations = optimizer_iterations
-        self.history_size = history_size
         self.random_state = random_state
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
+    def _make_method(self) -> Method:
+        _check_online(self)
         require_count("n_best", self.n_best)
-
-    def _make_splitting_rule(self) -> SplittingRule:
-        return KernelDistance(self.w_gen)
-
-    def _make_prediction_rule(self) -> PredictionRule:
-        return BestFew(self.n_best)
+        return _online(self, _sparse_learner(self), KernelDistance(self.w_gen), BestFew(self.n_best))
 
 
 class LocalGPRegressor(OnlineRegressor):
@@ -291,11 +283,12 @@ class LocalGPRegressor(OnlineRegressor):
     hyperparameters : `Hyperparameters` to use in place of learning them; for several outputs, with amplitude and noise
         relative to `units_.target_scale`, the median deviation of each output in the first batch.
     n_calibration : rows to learn the hyperparameters from.
-    max_samples : rows that a local model keeps at the most, None for no limit; beyond it, those that the
+    max_samples : the most rows that a local model keeps, None for no limit; beyond it, those that the
         others explain best are dropped.
     n_models : how many of the closest models answer a query.
-    batch_size, kernel, history_size, random_state : as in `WGPRegressor`.
-    optimizer_iterations : iterations of L-BFGS for the hyperparameters, at the most.
+    batch_size, kernel : as in `WGPRegressor`.
+    optimizer_iterations : the most iterations of L-BFGS for the hyperparameters.
+    random_state : seed of the rows that `fit` draws to learn the hyperparameters from.
     """
 
     def __init__(
@@ -308,7 +301,6 @@ class LocalGPRegressor(OnlineRegressor):
         batch_size: int = 100,
         kernel: str | Kernel = "se",
         optimizer_iterations: int = 100,
-        history_size: int = 10_000,
         random_state: Any = None,
     ) -> None:
         self.w_gen = w_gen
@@ -319,62 +311,49 @@ class LocalGPRegressor(OnlineRegressor):
         self.batch_size = batch_size
         self.kernel = kernel
         self.optimizer_iterations = optimizer_iterations
-        self.history_size = history_size
         self.random_state = random_state
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        as_kernel(self.kernel)
-        require_number("w_gen", self.w_gen, least=0.0, most=1.0)
+    def _make_method(self) -> Method:
+        _check_online(self)
         require_count("n_calibration", self.n_calibration)
         require_count("n_models", self.n_models)
         require_count("optimizer_iterations", self.optimizer_iterations, least=0)
         if self.max_samples is not None:
             require_count("max_samples", self.max_samples)
         _check_hyperparameters(self.hyperparameters)
-
-    def _check_columns(self, n_features: int) -> None:
-        if self.hyperparameters is not None and len(self.hyperparameters.lengthscales) != n_features:
-            raise ValueError(
-                f"hyperparameters has {len(self.hyperparameters.lengthscales)} length-scales and X has {n_features} "
-                "columns; give one length-scale for each column"
-            )
-
-    def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
+        method = _online(self, self._learner, KernelDistance(self.w_gen), Weighted(self.n_models))
         if self.hyperparameters is not None:
-            return super()._representative_rows(X, y)
-        n_drawn = min(self.n_calibration, len(y))
-        rows = check_random_state(self.random_state).choice(len(y), n_drawn, replace=False)
-        return X[rows], y[rows]
+            return replace(method, n_features=len(self.hyperparameters.lengthscales))
+        return replace(
+            method,
+            n_first=int(self.n_calibration),
+            quick_learner=self._quick_learner,
+            rows_to_begin=self._drawn_rows,
+        )
 
-    def _n_before_learning(self) -> int:
-        return self._batch_rows() if self.hyperparameters is not None else int(self.n_calibration)
+    def _drawn_rows(self, n_rows: int) -> Indices:
+        n_drawn = min(self.n_calibration, n_rows)
+        return check_random_state(self.random_state).choice(n_rows, n_drawn, replace=False)
 
-    def _make_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
-        theta = self._given_theta(units) or calibrate(as_kernel(self.kernel), X, y, max_iter=self.optimizer_iterations)
-        return ExactLearner(as_kernel(self.kernel), theta, mean_target(y), self.max_samples)
+    def _learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
+        kernel = as_kernel(self.kernel)
+        if self.hyperparameters is None:
+            theta = calibrate(kernel, X, y, max_iter=self.optimizer_iterations)
+        else:
+            theta = units.hyperparameters(self.hyperparameters)
+        return ExactLearner(kernel, theta, mean_target(y), self.max_samples)
 
-    def _make_quick_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
-        mean = mean_target(y)
-        theta = self._given_theta(units) or default_hyperparameters(as_kernel(self.kernel), Scales.of(X, y, mean))
-        return ExactLearner(as_kernel(self.kernel), theta, mean, self.max_samples)
-
-    def _given_theta(self, units: Units) -> Hyperparameters | None:
-        return None if self.hyperparameters is None else units.hyperparameters(self.hyperparameters)
-
-    def _make_splitting_rule(self) -> SplittingRule:
-        return KernelDistance(self.w_gen)
-
-    def _make_prediction_rule(self) -> PredictionRule:
-        return Weighted(self.n_models)
+    def _quick_learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
+        kernel, mean = as_kernel(self.kernel), mean_target(y)
+        return ExactLearner(kernel, default_hyperparameters(kernel, Scales.of(X, y, mean)), mean, self.max_samples)
 
 
-class StreamingGPRegressor(_SparseSettings, OnlineRegressor):
+class StreamingGPRegressor(OnlineRegressor):
     """One streaming sparse Gaussian process (OVFE; Bui, Nguyen and Turner 2017), updated for ever.
 
     Parameters
     ----------
-    n_inducing, batch_size, kernel, optimizer_iterations, history_size, random_state : as in `WGPRegressor`.
+    n_inducing, batch_size, kernel, optimizer_iterations, random_state : as in `SolarGPRegressor`.
     """
 
     def __init__(
@@ -383,30 +362,26 @@ class StreamingGPRegressor(_SparseSettings, OnlineRegressor):
         batch_size: int = 100,
         kernel: str | Kernel = "se",
         optimizer_iterations: int = 40,
-        history_size: int = 10_000,
         random_state: Any = None,
     ) -> None:
         self.n_inducing = n_inducing
         self.batch_size = batch_size
         self.kernel = kernel
         self.optimizer_iterations = optimizer_iterations
-        self.history_size = history_size
         self.random_state = random_state
 
-    def _make_splitting_rule(self) -> SplittingRule:
-        return Never()
-
-    def _make_prediction_rule(self) -> PredictionRule:
-        return Nearest()
+    def _make_method(self) -> Method:
+        _check_online(self)
+        return _online(self, _sparse_learner(self), Never(), Nearest())
 
 
-class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
+class SparseGPRegressor(EnsembleRegressor):
     """One sparse Gaussian process of all the data at once (VFE; Titsias 2009).
 
     Parameters
     ----------
-    n_inducing, kernel, random_state : as in `WGPRegressor`.
-    optimizer_iterations : iterations of L-BFGS for each of its two stages, at the most.
+    n_inducing, kernel, random_state : as in `SolarGPRegressor`.
+    optimizer_iterations : the most iterations of L-BFGS for each of its two stages.
     """
 
     def __init__(
@@ -421,17 +396,10 @@ class SparseGPRegressor(_SparseSettings, EnsembleRegressor):
         self.optimizer_iterations = optimizer_iterations
         self.random_state = random_state
 
-    def _representative_rows(self, X: Array, y: Array) -> tuple[Array, Array]:
-        return X, y
-
-    def _batch_rows(self) -> int:
-        return max(1, self.n_pending_)
-
-    def _make_splitting_rule(self) -> SplittingRule:
-        return Never()
-
-    def _make_prediction_rule(self) -> PredictionRule:
-        return Nearest()
+    def _make_method(self) -> Method:
+        _check_random_state(self.random_state)
+        all_rows = sys.maxsize
+        return Method(_sparse_learner(self), Never(), Nearest(), InOrder(all_rows), n_first=all_rows)
 
 
 # All of them, by the names that people call the methods.
@@ -444,14 +412,33 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
 }
 
 
-def _is_auto(setting: Any) -> bool:
-    return isinstance(setting, str) and setting == "auto"
+def _online(estimator: Any, learner: LearnerFactory, splitting: SplittingRule, prediction: PredictionRule) -> Method:
+    """A method that learns batches in the order of arrival."""
+    n = int(estimator.batch_size)
+    return Method(learner, splitting, prediction, InOrder(n), n_first=n)
 
 
-def _check_n_jobs(n_jobs: object) -> None:
-    is_count = isinstance(n_jobs, int | np.integer) and n_jobs != 0 and n_jobs is not True
-    if n_jobs is not None and not is_count:
-        raise ValueError(f"n_jobs must be a number of processes, -1 for all cores, or None, got {n_jobs!r}; try 1")
+def _sparse_learner(estimator: Any) -> LearnerFactory:
+    """Makes the paper's learner by the estimator's settings, which are checked here."""
+    kernel = as_kernel(estimator.kernel)
+    require_count("n_inducing", estimator.n_inducing)
+    require_count("optimizer_iterations", estimator.optimizer_iterations, least=0)
+    learns = bool(getattr(estimator, "learn_hyperparameters", True))
+    learner = SparseLearner(kernel, int(estimator.n_inducing), int(estimator.optimizer_iterations), learns)
+    return lambda X, y, units: learner
+
+
+def _check_online(estimator: Any) -> None:
+    _check_random_state(estimator.random_state)
+    require_count("batch_size", estimator.batch_size)
+    as_kernel(estimator.kernel)
+
+
+def _check_random_state(random_state: Any) -> None:
+    try:
+        check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from error
 
 
 def _check_hyperparameters(given: object) -> None:
@@ -464,7 +451,11 @@ def _check_hyperparameters(given: object) -> None:
         raise ValueError(f"hyperparameters must be positive and finite, got {given!r}")
 
 
-def _chosen(name: str, choice: Any, rules: Mapping[str, Callable[[], Any]], method: str) -> Any:
+def _is_auto(setting: Any) -> bool:
+    return isinstance(setting, str) and setting == "auto"
+
+
+def _rule(name: str, choice: Any, rules: Mapping[str, Callable[[], Any]], method: str) -> Any:
     """The rule that a user named, or gave."""
     if isinstance(choice, str) and choice in rules:
         return rules[choice]()

@@ -45,7 +45,7 @@ class Summary:
 
     @classmethod
     def empty(cls, n_features: int, *outputs: int) -> "Summary":
-        """Of nothing; `outputs` is k if there are several."""
+        """No observations; `outputs` is k if there are several."""
         return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty((0, *outputs)))
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Summary:
 
     @classmethod
     def of_rows(cls, X: Array, y: Array, noise: float) -> "Summary":
-        """Rows `X` (n, d), `y` (n,) or (n, k) themselves."""
+        """Rows `X` (n, d), `y` (n,) or (n, k) as observations."""
         return cls(X, np.eye(len(y)) / noise, y / noise)
 
     def around(self, shift: float | Array) -> "Summary":
@@ -61,12 +61,12 @@ class Summary:
         return Summary(self.Z, self.R, self.r + np.multiply.outer(self.R.sum(axis=1), shift))
 
     def faded(self, rate: float) -> "Summary":
-        """The same, with the part `rate` of it forgotten: the noise of the observations has grown."""
+        """The same observations with larger noise: a fraction `rate` of their precision is forgotten."""
         weight = np.sqrt(1.0 - rate)
         return Summary(self.Z, weight * self.R, weight * self.r)
 
     def joined(self, *others: "Summary") -> "Summary":
-        """These and others side by side, as observations of one field."""
+        """These and others together, as observations of one field."""
         parts = (self, *others)
         return Summary(
             np.concatenate([part.Z for part in parts]),
@@ -76,7 +76,7 @@ class Summary:
 
 
 class Observations:
-    """A batch and the summary of the past: what a model is to explain.
+    """A batch and the summary of the past: the observations of one field that a model explains.
 
     Parameters
     ----------
@@ -90,7 +90,12 @@ class Observations:
         self.inputs = np.concatenate([X, self.past.Z])
         # tr(R_a K_aa R_a^T): the only part that depends on the hyperparameters and not on Z
         self.past_trace = WeightedTrace(kernel, self.past.Z, self.past.R.T @ self.past.R)
-        self.n_fits = 0  # how often they were explained so far
+        self.n_fits = 0
+
+    @classmethod
+    def of_summary(cls, kernel: Kernel, summary: Summary) -> "Observations":
+        """A summary without new rows."""
+        return cls(kernel, np.empty((0, summary.Z.shape[1])), np.empty((0, *summary.r.shape[1:])), summary)
 
     def explained_by(self, theta: Hyperparameters, Z: Array) -> "Fit":
         """The optimal posterior for these hyperparameters and pseudo-inputs `Z` (M, d)."""
@@ -99,10 +104,10 @@ class Observations:
 
 
 class Fit:
-    """Observations explained by a model with hyperparameters `theta` and pseudo-inputs `Z`: factored once.
+    """The posterior of a model with hyperparameters `theta` and pseudo-inputs `Z`, given observations: factored once.
 
-    Bound, gradient, new summary and posterior are views of the same few matrices. The triangles are inverted, because a
-    product takes a third of the time of a solve, and the gradient needs their inverses anyway.
+    Bound, gradient, new summary and posterior use the same few matrices. The triangular factors are inverted: a product
+    takes a third of the time of a solve, and the gradient needs the inverses.
 
     Attributes
     ----------
@@ -147,7 +152,7 @@ class Fit:
 
     @cached_property
     def unexplained(self) -> float:
-        """What the bound loses for each output because the pseudo-inputs cannot explain all."""
+        """The trace term: what the bound loses for each output by the pseudo-inputs."""
         # 1/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]
         return 0.5 * float(self._prior_trace + self._past_trace - self._AA.trace())
 
@@ -197,7 +202,7 @@ class Fit:
         return k.T @ self.alpha, np.maximum(variance, 0.0)
 
     def summary(self) -> Summary:
-        """All that has been seen now, as pseudo-observations at `Z`: `R = U L^-1`."""
+        """All that has been seen, as pseudo-observations at `Z`: `R = U L^-1`."""
         U, r = self.whitened_summary()
         return Summary(self.Z, (self.L_inverse.T @ U.T).T, r)  # in Fortran order, as it is stored
 

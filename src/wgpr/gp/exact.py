@@ -7,8 +7,8 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import LOG_2PI
-from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein
-from wgpr.gp.hyperparameters import Prior, Scales, default_hyperparameters
+from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
 from wgpr.gp.linalg import (
     Array,
@@ -20,13 +20,16 @@ from wgpr.gp.linalg import (
     inner,
     inverse_lower,
     log_determinant,
+    mean_target,
     n_outputs,
     read_only,
+    require_finite,
+    running_mean,
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.model import ClosedFormUpdate, Neighbour, mean_target, require_finite, running_mean, seen_by_both
-from wgpr.gp.search import fit_hyperparameters
+from wgpr.gp.model import ClosedFormUpdate, Neighbour, seen_by_both
+from wgpr.gp.optimize import fit_hyperparameters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +57,27 @@ class ExactModel:
 
     n_evaluations = 0  # there is no bound
 
+    @classmethod
+    def of_rows(
+        cls,
+        kernel: Kernel,
+        theta: Hyperparameters,
+        mean: float | Array,
+        inputs: Array,
+        targets: Array,
+        n_seen: int,
+        centre: Array,
+        log_evidence: float,
+        L: Array | None = None,
+    ) -> "ExactModel":
+        """The model that keeps these rows, (n, d) and (n,) or (n, k); L : its factor, if it is known."""
+        L = _factor(kernel, theta, inputs) if L is None else L
+        alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
+        require_finite(L, alpha, log_evidence)
+        for array in (inputs, targets, L, alpha, centre):
+            read_only(array)
+        return cls(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
+
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
         k = self._whitened(X)
@@ -73,39 +97,6 @@ class ExactModel:
         return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
 
 
-def remembered(
-    kernel: Kernel,
-    theta: Hyperparameters,
-    mean: float | Array,
-    inputs: Array,
-    targets: Array,
-    n_seen: int,
-    centre: Array,
-    log_evidence: float,
-) -> ExactModel:
-    """The model that keeps just these rows, (n, d) and (n,) or (n, k)."""
-    L = _factor(kernel, theta, inputs)
-    return _model(kernel, theta, mean, inputs, targets, L, n_seen, centre, log_evidence)
-
-
-def _model(
-    kernel: Kernel,
-    theta: Hyperparameters,
-    mean: float | Array,
-    inputs: Array,
-    targets: Array,
-    L: Array,
-    n_seen: int,
-    centre: Array,
-    log_evidence: float,
-) -> ExactModel:
-    alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
-    require_finite(L, alpha, log_evidence)
-    for array in (inputs, targets, L, alpha, centre):
-        read_only(array)
-    return ExactModel(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
-
-
 @dataclass(frozen=True)
 class ExactLearner:
     """Grows exact models with the hyperparameters and the prior mean that it is given.
@@ -118,7 +109,7 @@ class ExactLearner:
     mean: float | Array
     max_samples: int | None = None
 
-    n_neighbours = 0  # what they know is known already: hyperparameters are shared
+    n_neighbours = 0  # hyperparameters are shared
 
     def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> ExactModel:
         n_features = X.shape[1]
@@ -136,11 +127,11 @@ class ExactLearner:
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: ClosedFormUpdate | None = None,
+        closed_form: ClosedFormUpdate | None = None,
     ) -> ExactModel:
-        """Grow the factor by the new rows; if that makes too many, choose the rows to keep and factor those."""
-        if sketch is not None:
-            return sketch.start
+        """Extend the factor by the new rows; if these are too many, choose the rows to keep and factor again."""
+        if closed_form is not None:
+            return closed_form.warm_start
         inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
         L, log_evidence = self._grown(model, X, y)
         if self.max_samples is not None and len(inputs) > self.max_samples:
@@ -149,13 +140,16 @@ class ExactLearner:
             L = _factor(self.kernel, self.theta, inputs)
         centre = running_mean(model.centre, model.n_seen, X)
         n_seen = model.n_seen + len(X)
-        return _model(self.kernel, self.theta, self.mean, inputs, targets, L, n_seen, centre, log_evidence)
+        return ExactModel.of_rows(self.kernel, self.theta, self.mean, inputs, targets, n_seen, centre, log_evidence, L)
 
-    def sketch(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
+    def closed_form_update(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
         """The update itself, which is in closed form."""
         updated = self.update(model, X, y, rng)
-        moved = marginal_squared_wasserstein(model.predict(model.inputs), updated.predict(model.inputs))
-        return ClosedFormUpdate(moved, updated.predict(X), -updated.log_evidence, updated)
+        return ClosedFormUpdate(updated.predict(X), updated.predict(model.inputs), updated.log_evidence, updated)
+
+    def uncompressed_evidence(self, model: ExactModel, updated: ExactModel, X: Array, y: Array) -> float:
+        """The evidence of the update, which is computed before any row is dropped."""
+        return updated.log_evidence
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
@@ -169,7 +163,7 @@ class ExactLearner:
     def condition(self, model: ExactModel, X: Array, y: Array) -> ExactModel:
         return replace(self, max_samples=None).update(model, X, y, np.random.default_rng(0))
 
-    def merged(self, model: ExactModel, other: ExactModel) -> ExactModel:
+    def merge(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
         n_seen, centre = seen_by_both(model, other)
         return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
@@ -226,7 +220,7 @@ def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperpara
     """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
     mean = mean_target(y)
     scales = Scales.of(X, y, mean)
-    prior = Prior.of_new_model(kernel, scales)
+    prior = HyperPrior.of_new_model(kernel, scales)
     return fit_hyperparameters(
         lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean),
         default_hyperparameters(kernel, scales),

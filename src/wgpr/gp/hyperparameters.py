@@ -1,5 +1,6 @@
-"""What "long", "large" and "likely" mean to one model: the scale of its data, and a weak prior in that scale."""
+"""Scales of a model's data, default hyperparameters for them, and priors of the hyperparameters (docs/joining.md)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,30 +9,35 @@ from numpy.typing import NDArray
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, read_only
 
-# A spread below this part of the magnitude is rounding: the column (or the target) is constant.
+# A column (or target) whose spread is below this fraction of its magnitude counts as constant.
 _CONSTANT = 1e-13
 
-# Box of the hyperparameters, as factors of the data's scale. A length-scale beyond it has no slope left to
-# come back by; an amplitude beyond it extrapolates to values that no data ever had; noise above all that the data
-# vary would explain them by nothing.
+# Box of the hyperparameters, as factors of the data's scale. Beyond it the evidence has no gradient in a length-scale,
+# an amplitude extrapolates to values that no data had, and noise explains all of the data.
 _AMPLITUDE = (1e-1, 3.0)
 _LENGTHSCALE = (1e-2, 1e2)
 _SHAPE = (1e-2, 1e2)
 _NOISE = (1e-3, 1.0)
 
-_TYPICAL_NOISE = 0.3
+_DEFAULT_NOISE = 0.3
 
-# A fresh model tries short and long length-scales: the bound has more than one hill.
+# A new model starts from short and from long length-scales: the bound has several local maxima.
 LENGTHSCALE_FACTORS = (0.5, 2.0)
 
-# Spread of the logarithm: around typical values for a new model, around its own from one batch to the next.
+# Prior standard deviation of log hyperparameters: of a new model, and of a model from one batch to the next.
 STD_OF_NEW = 0.7
 STD_OF_STEP = 0.25
+
+# Least prior standard deviation of a new model, however much its neighbours agree.
+_LEAST_STD_OF_NEW = 0.2
+
+# Rows that determine the noise at the most; older ones are discounted, so that it can change.
+_ROWS_OF_NOISE = 200
 
 
 @dataclass(frozen=True)
 class Scales:
-    """How far the data of one model spread.
+    """Spread of the data of one model.
 
     inputs : (d,) standard deviation of each input; target : root mean square around the prior mean, of all outputs.
     """
@@ -46,8 +52,8 @@ class Scales:
     def of(cls, X: Array, y: Array, mean: float | Array, fallback: "Scales | None" = None) -> "Scales":
         """Scales of inputs `X` (n, d) and targets `y` (n,) or (n, k) around the prior mean.
 
-        What does not vary here is taken from `fallback`. Without one, a constant column spreads as far as
-        the others: on a straight survey line one coordinate hardly changes, and has the unit of the other.
+        A column that is constant here has the scale of `fallback`. Without one it has the mean scale of the others: on
+        a straight survey line one coordinate hardly changes, and has the unit of the other.
         """
         inputs, is_constant = _spread(X), constant_columns(X)
         if is_constant.any():
@@ -58,22 +64,23 @@ class Scales:
         return cls(inputs, target)
 
     def widened(self, other: "Scales") -> "Scales":
+        """The larger of both scales, in each column."""
         return Scales(np.maximum(self.inputs, other.inputs), max(self.target, other.target))
 
 
 def constant_columns(X: Array) -> NDArray[np.bool_]:
-    """Which columns of `X` (n, d) do not vary, but for rounding: (d,)."""
+    """Which columns of `X` (n, d) are constant up to rounding: (d,)."""
     return _spread(X) <= _CONSTANT * np.abs(X).max(axis=0)
 
 
 def root_mean_square(values: Array) -> float:
-    """Of numbers of any size: their squares need not be representable."""
+    """Root mean square, without overflow of the squares."""
     largest = np.abs(values).max()
     return float(largest * np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0
 
 
 def _spread(X: Array) -> Array:
-    """Standard deviation of each column, of numbers of any size."""
+    """Standard deviation of each column, without overflow."""
     return np.array([root_mean_square(column) for column in (X - X.mean(axis=0)).T])
 
 
@@ -90,47 +97,75 @@ def _spread_elsewhere(
 def default_hyperparameters(kernel: Kernel, scales: Scales, stretch: float = 1.0) -> Hyperparameters:
     """Hyperparameters before any learning.
 
-    Distances grow with the root of the dimension, and so do length-scales, `stretch` times that.
+    Length-scales are `stretch` times the scales, times the square root of the dimension, as distances are.
     """
     lengthscales = stretch * np.sqrt(len(scales.inputs)) * scales.inputs
-    return Hyperparameters(scales.target, lengthscales, _TYPICAL_NOISE * scales.target, kernel.initial_shape())
+    return Hyperparameters(scales.target, lengthscales, _DEFAULT_NOISE * scales.target, kernel.initial_shape())
 
 
-class Prior:
-    """What is believed about the hyperparameters before a batch: log-normal, in a box.
+@dataclass(frozen=True, eq=False)
+class HyperPrior:
+    """Prior of the log hyperparameters of one model: independent normal distributions, truncated to a box.
 
-    It is a filter: a new model is believed to be typical for its scale, a model that has learned to stay about
-    as it is. A few nats, nothing against data that know better; but a batch knows little of an input that it
-    hardly varies, and without a prior the first batch switches such an input off for ever (one streamed model on
-    kin40k: RMSE 0.69 in place of 0.5).
+    A weak prior changes little where the data are informative. A batch says little of an input that it hardly varies,
+    and without a prior the first batch switches such an input off for ever (one streamed model on kin40k: RMSE 0.69 in
+    place of 0.5).
 
-    Parameters
-    ----------
-    centre : the most likely hyperparameters; std : of the logarithm of each around it.
-
-    Attributes
-    ----------
-    box : (2, n) bounds of `Hyperparameters.to_log()`.
+    mean, std : (p,) of `Hyperparameters.to_log()`; box : (2, p), its lower and upper bounds.
     """
 
-    def __init__(self, kernel: Kernel, scales: Scales, centre: Array, std: Array | float) -> None:
-        self._mean, self._std = centre, std
-        self.box = np.stack([_corner(kernel, scales, side) for side in (0, 1)])
+    mean: Array
+    std: Array
+    box: Array
 
     @classmethod
-    def of_new_model(cls, kernel: Kernel, scales: Scales, like: Hyperparameters | None = None) -> "Prior":
-        """Around typical values for the scales of the data, or around those of a model that it is like."""
-        return cls(kernel, scales, (like or default_hyperparameters(kernel, scales)).to_log(), STD_OF_NEW)
+    def around(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters, std: float) -> "HyperPrior":
+        """Centred on `theta`, in the box that fits the scales of the data."""
+        mean = theta.to_log()
+        return cls(mean, np.full(len(mean), std), np.stack([_corner(kernel, scales, side) for side in (0, 1)]))
 
     @classmethod
-    def of_next_batch(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters) -> "Prior":
-        """Around what the model has learned so far."""
-        return cls(kernel, scales, theta.to_log(), STD_OF_STEP)
+    def of_new_model(cls, kernel: Kernel, scales: Scales, neighbours: Sequence[Hyperparameters] = ()) -> "HyperPrior":
+        """Before any learning: like the neighbours, as far as they agree; default values if there are none."""
+        default = cls.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
+        if not neighbours:
+            return default
+        logs = np.array([theta.to_log() for theta in neighbours])
+        std = np.sqrt(logs.var(axis=0) + default.std**2 / (1 + len(logs)))  # few neighbours are a small sample
+        return cls(logs.mean(axis=0), std.clip(_LEAST_STD_OF_NEW, default.std), default.box)
+
+    @classmethod
+    def of_next_batch(
+        cls,
+        kernel: Kernel,
+        scales: Scales,
+        theta: Hyperparameters,
+        n_seen: int,
+        neighbours: Sequence[Hyperparameters],
+    ) -> "HyperPrior":
+        """For a model that has learned `theta` from `n_seen` rows: close to that, and like the neighbours.
+
+        The summary of a model has no information on its noise. The prior has the standard deviation that so many rows
+        determine the noise with: the variance of its logarithm is 1 / 2n.
+        """
+        own = cls.around(kernel, scales, theta, STD_OF_STEP)
+        own.std[-1] = min(STD_OF_STEP, (2.0 * min(n_seen, _ROWS_OF_NOISE)) ** -0.5)
+        return own.combined(cls.of_new_model(kernel, scales, neighbours))
+
+    def combined(self, other: "HyperPrior") -> "HyperPrior":
+        """The product of two priors, in the box of this one."""
+        precision, others = self.std**-2, other.std**-2
+        total = precision + others
+        return HyperPrior((precision * self.mean + others * other.mean) / total, total**-0.5, self.box)
+
+    def clip(self, theta: Hyperparameters) -> Hyperparameters:
+        """The nearest hyperparameters inside the box."""
+        return Hyperparameters.from_log(theta.to_log().clip(*self.box), len(theta.lengthscales))
 
     def log_density(self, log_theta: Array) -> tuple[float, Array]:
-        """Up to a constant, and its gradient."""
-        z = (log_theta - self._mean) / self._std
-        return -0.5 * float(z @ z), -z / self._std
+        """Log density up to a constant, and its gradient (p,)."""
+        z = (log_theta - self.mean) / self.std
+        return -0.5 * float(z @ z), -z / self.std
 
 
 def _corner(kernel: Kernel, scales: Scales, side: int) -> Array:

@@ -1,4 +1,4 @@
-"""Where to put pseudo-inputs before the optimiser moves them. Nothing matters more (docs/method.md, 2)."""
+"""Selection of pseudo-inputs by conditional variance (docs/method.md, 2)."""
 
 from collections.abc import Iterator
 
@@ -8,24 +8,23 @@ from scipy.spatial.distance import cdist
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices, pivot_order
 
-# Points that the chosen ones explain to this part of the prior variance tell nothing that can be computed with.
+# A conditional variance below this fraction of the prior variance counts as zero.
 _EXPLAINED = 1e-10
 
-# Pseudo-inputs closer together than this (in length-scales) would only make the factorisation worse.
+# Pseudo-inputs that are closer together than this, in length-scales, make the factorisation ill-conditioned.
 _APART = 0.03
 
-# Rows whose covariance matrix is made at once: that takes less time than making some of its rows, one by one.
+# Up to so many rows the whole covariance matrix is computed at once, which is faster than row by row.
 _FEW = 1000
 
-# Pseudo-inputs that a model should have at least, to know where it is.
-_AT_HOME = 20
+# Each model has at least so many pseudo-inputs, so that the nearest-input lookup covers its region.
+_LEAST_INDUCING = 20
 
 
 def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
-    """Indices of up to `n` rows of `X`, each the least known given those before it.
+    """Indices of up to `n` rows of `X`, each with the largest conditional variance given those before it.
 
-    Once everything is explained, the rest are those furthest from the chosen ones: a field that looks smooth now
-    may turn out to be rugged, and a model with few pseudo-inputs could not follow.
+    Once all variances are zero, the rest are those furthest from the selected ones: later length-scales may be shorter.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int,
     Fewer than `n` indices when there are no more rows that are apart from each other.
     """
     chosen = greedy(kernel, theta, X, n, n_kept)
-    if not len(chosen):  # a variance so small that it counts as nothing: any row will do
+    if not len(chosen):  # the prior variance is zero: any row will do
         chosen = np.zeros(1, dtype=np.intp)
     return _with_furthest(X / theta.lengthscales, chosen, n)
 
@@ -56,21 +55,21 @@ def _with_furthest(scaled: Array, chosen: Indices, n: int) -> Indices:
 def select_inducing(
     kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float
 ) -> Indices:
-    """Indices of as many rows of `X` (N, d), at the most `n`, as explain all of them to within `tolerance`.
+    """Indices of the rows of `X` (N, d), at most `n`, that explain all of them to within `tolerance`.
 
-    If they are very few, some more that are furthest apart: where pseudo-inputs are is also where a model is at home.
+    At least 20, so that the nearest-input lookup covers the region.
 
-    weights : (N,) how much it matters to know the field there; what is left unexplained is the sum of weights times
-        conditional variances, and each next row is the one that matters most.
+    weights : (N,) precision of the observation at each row. The weighted sum of conditional variances is what is left
+        unexplained; each next row has the largest weighted variance.
     """
-    choice = _Choice(kernel, theta, X, n)
+    choice = _Selection(kernel, theta, X, n)
     while choice.n_left:
         matters = weights * choice.unexplained
         pivot = int(np.argmax(matters))
         if choice.indices and (matters.sum() <= tolerance or choice.is_explained(pivot)):
             break
         choice.take(pivot)
-    return _with_furthest(X / theta.lengthscales, np.array(choice.indices, dtype=np.intp), min(n, _AT_HOME))
+    return _with_furthest(X / theta.lengthscales, np.array(choice.indices, dtype=np.intp), min(n, _LEAST_INDUCING))
 
 
 def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
@@ -78,7 +77,7 @@ def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int
     if not n_kept and len(X) <= _FEW:
         pivots, rank = pivot_order(kernel(theta, X, X), _EXPLAINED)
         return pivots[: min(n, rank)]
-    choice = _Choice(kernel, theta, X, n)
+    choice = _Selection(kernel, theta, X, n)
     while choice.n_left:
         n_eligible = n_kept if len(choice.indices) < n_kept else len(X)
         pivot = int(np.argmax(choice.unexplained[:n_eligible]))
@@ -91,10 +90,10 @@ def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int
     return np.array(choice.indices, dtype=np.intp)
 
 
-class _Choice:
-    """Rows that are chosen one by one, and what they leave unexplained: a pivoted Cholesky factorisation.
+class _Selection:
+    """Rows selected one by one, with the variance that they leave: a pivoted Cholesky factorisation.
 
-    indices : of the chosen rows; unexplained : (N,) variance of the field at each row, given the field at those.
+    indices : of the selected rows; unexplained : (N,) conditional variance of the field at each row, given those.
     """
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array, n: int) -> None:
@@ -106,11 +105,11 @@ class _Choice:
 
     @property
     def n_left(self) -> int:
-        """How many may still be chosen."""
+        """How many may still be selected."""
         return len(self._factor) - len(self.indices)
 
     def is_explained(self, row: int) -> bool:
-        """Whether the field at this row is known, as far as can be computed with."""
+        """Whether the conditional variance at this row is zero up to rounding."""
         return bool(self.unexplained[row] <= self._explained)
 
     def take(self, row: int) -> None:
@@ -126,7 +125,7 @@ class _Choice:
 
 
 class _CovarianceRows:
-    """Rows of the covariance matrix of the field at `X` (N, d): all at once if they are not too many."""
+    """Rows of the covariance matrix of the field at `X` (N, d); computed all at once if they are few."""
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array) -> None:
         self._kernel, self._theta, self._X = kernel, theta, X
@@ -138,10 +137,10 @@ class _CovarianceRows:
         return self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
 
 
-def starts(
+def candidate_sets(
     kernel: Kernel, theta: Hyperparameters, Z: Array, X: Array, n: int, rng: np.random.Generator
 ) -> Iterator[Array]:
-    """Sets of up to `n` pseudo-inputs from which an update may start, as different as worlds are.
+    """Sets of up to `n` pseudo-inputs from which an update may start.
 
     The old ones (best when the stream covers the same ground); the least explained of old and new
     (best when it travels); random mixes of half and of four fifths of the old ones.

@@ -1,13 +1,16 @@
-"""Several summaries of one field taken together: what a model would know if it knew what others know (docs/joining.md).
+"""Joint models: the posterior of one field given the summaries of several models (docs/joining.md).
 
-Summaries are observations of unit noise, `r = R f(Z) + N(0, I)`, and so are rows, `y / s = f(X) / s + N(0, I)`. Any
-of them may be put side by side, and the posterior is that of a Gaussian process with these observations:
-`S = I + R K R^T` is all that has to be factored, and it is never badly conditioned from below.
+Summaries are observations of unit noise, `r = R f(Z) + N(0, I)`, and so are rows, `y / s = f(X) / s + N(0, I)`. The
+posterior given any of them together needs the factor of `S = I + R K R^T` only, whose eigenvalues are at least one.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from math import inf
+from threading import Lock
+from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,16 +28,23 @@ from wgpr.gp.linalg import (
     log_determinant,
     n_outputs,
     read_only,
+    require_finite,
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.model import LocalModel, require_finite
+from wgpr.gp.model import LocalModel
+
+# Most numbers that the cache of joint models keeps: 256 MB.
+_MAX_NUMBERS = 1 << 25
+
+# Disagreement in nats for each observation from which on a neighbour is not joined.
+_MAX_DISAGREEMENT = 1.0
 
 
 class Summarised(LocalModel, Protocol):
-    """A local model that tells what it knows as a summary, relative to its prior mean.
+    """A local model that has a summary, relative to its prior mean.
 
-    shared : hyperparameters to use together with the neighbours; log_normaliser : log evidence of the summary.
+    shared : hyperparameters for use together with the neighbours; log_normaliser : log evidence of the summary.
     """
 
     @property
@@ -52,13 +62,13 @@ class Summarised(LocalModel, Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointModel:
-    """A local model that knows more than its own summary. It answers, and does not learn.
+    """A local model conditioned on several summaries, for prediction only.
 
     owner : the model whose place it takes; theta : hyperparameters in use, of the owner's kernel.
-    parts : the summaries that are taken together, relative to the owner's prior mean; R is block-diagonal.
+    parts : the summaries, relative to the owner's prior mean; R is block-diagonal.
     inputs : (M, d), all their pseudo-inputs; L : (K, K), `L L^T = I + R K R^T`; beta : (M,), `R^T S^-1 r`;
         of several outputs (M, k).
-    log_normaliser : log evidence of what was observed, up to a constant.
+    log_normaliser : log evidence of the observations, up to a constant.
     """
 
     owner: Summarised
@@ -143,29 +153,30 @@ def _covariance(parts: Sequence[Summary], K: Array) -> Array:
 
 
 def parts_of(model: Summarised | JointModel) -> tuple[Summary, ...]:
-    """What a model knows, in parts."""
+    """The summaries of a model."""
     return model.parts if isinstance(model, JointModel) else (model.summary,)
 
 
 def as_seen_by(owner: Summarised | JointModel, other: Summarised | JointModel) -> tuple[Summary, ...]:
-    """What `other` knows, relative to the prior mean of `owner`."""
+    """The summaries of `other`, relative to the prior mean of `owner`."""
     return tuple(part.around(other.mean - owner.mean) for part in parts_of(other))
 
 
-def n_observations(model: Summarised | JointModel) -> int:
+def n_observations_of(model: Summarised | JointModel) -> int:
+    """Number of observations in all summaries."""
     return sum(len(part) for part in parts_of(model))
 
 
 def with_rows(model: Summarised, X: Array, y: Array, theta: Hyperparameters | None = None) -> JointModel:
-    """The model, and rows `X` (n, d), `y` (n,) that it has not learned; by default with its own hyperparameters."""
+    """The model conditioned on rows `X` (n, d), `y` (n,); by default with its own hyperparameters."""
     theta = theta or model.theta
     return JointModel.of(model, (model.summary, Summary.of_rows(X, y - model.mean, theta.noise)), theta)
 
 
-def surprise(owner: Summarised | JointModel, other: Summarised | JointModel) -> float:
-    """How much less likely what `other` knows is for the owner, given what that knows, than for `other` itself.
+def disagreement(owner: Summarised | JointModel, other: Summarised | JointModel) -> float:
+    """Log evidence of the summary of `other` by itself, minus that given the owner.
 
-    In nats for each of its observations, and each of their outputs; negative if the owner could have predicted it.
+    In nats for each of its observations and outputs; negative if the owner predicts the observations well.
     """
     both = JointModel.of(_base(owner), (*parts_of(owner), *as_seen_by(owner, other)), owner.theta)
     n_numbers = sum(part.r.size for part in parts_of(other))
@@ -175,7 +186,7 @@ def surprise(owner: Summarised | JointModel, other: Summarised | JointModel) -> 
 def joined(
     owner: Summarised | JointModel, others: Sequence[Summarised | JointModel], theta: Hyperparameters
 ) -> JointModel:
-    """What the owner would know if it knew all that the others know."""
+    """The owner conditioned on all summaries of the others."""
     parts = [part for other in others for part in as_seen_by(owner, other)]
     return JointModel.of(_base(owner), (*parts_of(owner), *parts), theta)
 
@@ -185,7 +196,7 @@ def _base(model: Summarised | JointModel) -> Summarised:
 
 
 def log_evidence_of_rows(model: Summarised, X: Array, y: Array, theta: Hyperparameters) -> float:
-    """Of rows `X` (n, d), `y` (n,) given what the model knows, if nothing had to be left out to remember them."""
+    """Log evidence of rows `X` (n, d), `y` (n,) given the model, without compression to pseudo-inputs."""
     both = with_rows(model, X, y, theta)
     return both.log_normaliser - model.log_normaliser - y.size * (float(np.log(theta.noise)) + 0.5 * LOG_2PI)
 
@@ -193,7 +204,7 @@ def log_evidence_of_rows(model: Summarised, X: Array, y: Array, theta: Hyperpara
 def evidence(kernel: Kernel, parts: Sequence[Summary]) -> Callable[[Hyperparameters], tuple[float, Array]]:
     """The log evidence of summaries (up to a constant) as a function of hyperparameters, with its gradient.
 
-    The gradient is by `theta.to_log()`; the noise is part of the summaries and cannot be learned any more.
+    The gradient is by `theta.to_log()`; the noise is part of the summaries, and its derivative is zero.
     """
     Z, r = np.concatenate([part.Z for part in parts]), np.concatenate([part.r for part in parts])
 
@@ -210,3 +221,75 @@ def evidence(kernel: Kernel, parts: Sequence[Summary]) -> Callable[[Hyperparamet
         return value, np.append(block.pull_back(G).log_hyperparameters(), 0.0)
 
     return value_and_gradient
+
+
+class JointModelCache:
+    """Joint models by the models that they consist of: the most recent ones, within a limit of memory.
+
+    Models are immutable values, so that an entry stays valid as long as its models are in the ensemble. Safe for
+    several threads.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._size = 0
+        self._disagreements: WeakKeyDictionary[Any, WeakKeyDictionary[Any, float]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type["JointModelCache"], tuple[()]]:
+        """Copies and pickles are empty."""
+        return JointModelCache, ()
+
+    def get(self, models: tuple[Any, ...], n_observations: int) -> LocalModel:
+        """The first of `models`, joined with those of the others that agree with it, in their order.
+
+        n_observations : most observations in all.
+        """
+        key = (n_observations, *models)  # models are compared as objects
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return cast(LocalModel, self._known[key])
+        model = _joined_or_alone(models[0], self.agreeing(models[0], models[1:], n_observations))
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = model
+                self._size += model.L.size
+            while self._size > _MAX_NUMBERS and len(self._known) > 1:
+                _, oldest = self._known.popitem(last=False)
+                self._size -= oldest.L.size
+        return cast(LocalModel, model)
+
+    def agreeing(self, owner: Any, others: Sequence[Any], n_observations: int) -> list[Any]:
+        """Those of `others`, in their order, that agree with the owner; at most so many observations, with its own."""
+        found, size = [], n_observations_of(owner)
+        for other in others:
+            size += n_observations_of(other)
+            if size > n_observations:
+                break
+            if self._disagreement(owner, other) < _MAX_DISAGREEMENT:
+                found.append(other)
+            else:
+                size -= n_observations_of(other)
+        return found
+
+    def _disagreement(self, owner: Any, other: Any) -> float:
+        with self._lock:
+            known = self._disagreements.setdefault(owner, WeakKeyDictionary())
+            if other in known:
+                return known[other]
+        try:
+            value = disagreement(owner, other)
+        except ArithmeticError:
+            value = inf
+        with self._lock:
+            known[other] = value
+        return value
+
+
+def _joined_or_alone(owner: Any, others: Sequence[Any]) -> Any:
+    """The joint model, or the owner if the joint model cannot be computed."""
+    try:
+        return joined(owner, others, owner.shared)
+    except ArithmeticError:
+        return owner

@@ -1,14 +1,15 @@
-"""Dense linear algebra, and the only place that knows about jitter, memory order and BLAS threads.
+"""Dense linear algebra: the one place for jitter, memory order, BLAS threads and checks for finite numbers.
 
-Square factors come from LAPACK in Fortran order; wide (M, n) matrices are in C order, as NumPy makes them, and
-are solved from the right as their transposes: OpenBLAS does that almost twice as fast, and nothing is copied.
+Square factors come from LAPACK in Fortran order. Wide (M, n) matrices are in C order, as NumPy makes them, and are
+solved from the right as their transposes: OpenBLAS does that almost twice as fast, without copies.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import isfinite, prod
-from typing import Any
+from threading import Lock
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,20 @@ from threadpoolctl import ThreadpoolController
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-# Relative to the mean of the diagonal. Jitter loses information (a stream no longer ends where the
-# batch does), so it starts far below what is customary and is raised only when a factorisation fails.
+# Relative to the mean of the diagonal. Jitter loses information: a stream no longer ends where the batch does. So it
+# starts far below the customary 1e-6 and is raised only when a factorisation fails.
 JITTERS = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
-
-# A variance of this part of the largest is rounding.
-_NOTHING = 1e-16
+# A variance below this fraction of the largest is rounding.
+_ROUNDING = 1e-16
 
 
 class NotFactorizableError(ArithmeticError):
     """A matrix that should be positive definite is not, even with the largest jitter."""
+
+
+class NotFiniteError(ArithmeticError):
+    """Learning led to numbers that are not finite."""
 
 
 @cache
@@ -37,11 +41,36 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _BlasLimit:
+    """One limit for all threads of the process: set by the first that needs it, lifted by the last that leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_users, self._limiter = Lock(), 0, cast(Any, None)
+
+    def set(self) -> None:
+        with self._lock:
+            if self._n_users == 0:
+                self._limiter = _blas().limit(limits=1, user_api="blas")
+            self._n_users += 1
+
+    def lift(self) -> None:
+        with self._lock:
+            self._n_users -= 1
+            if self._n_users == 0:
+                self._limiter.restore_original_limits()
+
+
+_blas_limit = _BlasLimit()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Matrices of 50 x 50 are too small to share: two OpenBLAS threads are an order slower than one."""
-    with _blas().limit(limits=1, user_api="blas"):
+    """Limit BLAS to one thread: for matrices of 50 x 50 two OpenBLAS threads are ten times slower than one."""
+    _blas_limit.set()
+    try:
         yield
+    finally:
+        _blas_limit.lift()
 
 
 def cholesky(S: Array) -> Array:
@@ -76,7 +105,7 @@ def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
 
 
 def cholesky_identity_plus(S: Array) -> Array:
-    """Lower factor of `S` (n, n), which is the identity and more, or of `S` with jitter where the more is very much."""
+    """Lower factor of `S = I + A` (n, n) for positive semi-definite A, with jitter if A is ill-conditioned."""
     try:
         return cholesky(S)
     except NotFactorizableError:
@@ -94,17 +123,17 @@ def solve_lower_transposed(L: Array, B: Array, *, overwrite: bool = False) -> Ar
 
 
 def columns(y: Array) -> Array:
-    """What belongs to one output (n,), or to several (n, k), as a matrix: one output is one column."""
+    """`y` of shape (n,) or (n, k) as a matrix: one output is one column."""
     return y.reshape(len(y), n_outputs(y))
 
 
 def n_outputs(y: Array) -> int:
-    """1 for (n,), k for (n, k)."""
+    """Number of outputs: 1 for (n,), k for (n, k)."""
     return prod(y.shape[1:])
 
 
 def expand_outputs(shared: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
-    """What all outputs share, to be taken together with what `like` has for each: with its axis of outputs, if any."""
+    """`shared` with trailing axes of length one, so that it broadcasts against the outputs of `like`."""
     return shared.reshape(shared.shape + (1,) * (like.ndim - shared.ndim))
 
 
@@ -149,28 +178,44 @@ def log_determinant(L: Array) -> float:
 
 
 def square_root(S: Array) -> Array:
-    """A factor `H` (n, rank) with `H H^T = S`, by Cholesky with pivots; what is negative counts as zero.
+    """A factor `H` (n, rank) with `H H^T = S`, by pivoted Cholesky; negative eigenvalues count as zero.
 
     Parameters
     ----------
     S : (n, n) symmetric, positive semi-definite up to rounding.
     """
-    L, pivots, rank, _ = dpstrf(S, tol=_NOTHING * S.diagonal().max(initial=0.0), lower=1)
+    L, pivots, rank, _ = dpstrf(S, tol=_ROUNDING * S.diagonal().max(initial=0.0), lower=1)
     H = np.zeros((len(S), rank))
     H[pivots - 1] = np.tril(L)[:, :rank]
     return H
 
 
 def pivot_order(S: Array, tolerance: float) -> tuple[Indices, int]:
-    """Places (n,) in the order in which Cholesky takes them, always the largest of what is left, and the rank.
+    """Indices (n,) in the order of pivoted Cholesky, always the largest remaining variance first, and the rank.
 
-    tolerance : what is left to count as nothing, as part of the largest of the diagonal.
+    tolerance : remaining variance that counts as zero, as a fraction of the largest of the diagonal.
     """
     _, pivots, rank, _ = dpstrf(S, tol=tolerance * S.diagonal().max(initial=0.0), lower=1)
     return pivots.astype(np.intp) - 1, int(rank)
 
 
 def read_only(array: Array) -> Array:
-    """The same array, read-only: models are values, and nobody may edit a value in place."""
+    """The same array, made read-only: models are immutable values."""
     array.setflags(write=False)
     return array
+
+
+def require_finite(*arrays: Array | float) -> None:
+    """Raise `NotFiniteError` unless all numbers are finite: nothing else becomes part of a model."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise NotFiniteError("learning led to numbers that are not finite")
+
+
+def mean_target(y: Array) -> float | Array:
+    """Mean of targets (n,); of targets (n, k) the mean (k,) of each output."""
+    return float(y.mean()) if y.ndim == 1 else read_only(y.mean(axis=0))
+
+
+def running_mean(mean: Array, n: int, X: Array) -> Array:
+    """Mean (d,) of `n` rows with this mean and the rows `X` (m, d)."""
+    return mean + (X - mean).sum(axis=0) / (n + len(X))

@@ -9,7 +9,7 @@ import numpy as np
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, read_only
+from wgpr.gp.linalg import Array
 
 
 class LocalModel(Protocol):
@@ -23,11 +23,11 @@ class LocalModel(Protocol):
 
     @property
     def inputs(self) -> Array:
-        """(M, d): where the model keeps its knowledge; pseudo-inputs, or data."""
+        """(M, d): pseudo-inputs, or the data that it keeps."""
 
     @property
     def centre(self) -> Array:
-        """(d,): mean of all the inputs that it has seen."""
+        """(d,): mean of all inputs that it has seen."""
 
     @property
     def n_seen(self) -> int:
@@ -39,43 +39,42 @@ class LocalModel(Protocol):
 
     @property
     def n_evaluations(self) -> int:
-        """How often the bound was computed to learn the latest rows."""
+        """Number of evaluations of the bound for the latest rows."""
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) and variance (n,) of the field at `X` (n, d); of k outputs the mean is (n, k)."""
+        """Mean (n,) and variance (n,) of the field at `X` (n, d); with k outputs the mean is (n, k)."""
 
     def posterior(self, X: Array) -> Gaussian:
         """The field at `X` (n, d), with its full covariance."""
 
 
 class PickledByFields:
-    """A dataclass that is copied and saved without what it made for answers: that can be made again."""
+    """A dataclass whose copies and pickles hold its fields only, without cached properties."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
 
 
 class Neighbour(NamedTuple):
-    """What a model tells to those beside it."""
+    """What a learner uses of a neighbouring model."""
 
     theta: Hyperparameters
     scales: Scales
 
 
 class ClosedFormUpdate(NamedTuple):
-    """A closed-form update, with nothing optimised: good enough to tell which candidates are worth more.
+    """An update without any optimisation, which shows whether the full update is worth trying.
 
-    moved : how far the model moves at its own inputs, as `movement` tells.
-    at_rows : mean (n,) or (n, k) and variance (n,) of the field at the rows, afterwards.
-    surprise : minus the log evidence of the rows.
-    start : where optimising would begin, for whom it concerns.
-    n_evaluations : how often the bound was computed.
+    at_rows : mean (n,) or (n, k) and variance (n,) of the field at the rows; at_inputs : at the model's old inputs.
+    log_evidence : of the rows, given the model.
+    warm_start : for the optimiser of the full update.
+    n_evaluations : number of evaluations of the bound.
     """
 
-    moved: float
     at_rows: tuple[Array, Array]
-    surprise: float
-    start: Any = None
+    at_inputs: tuple[Array, Array]
+    log_evidence: float
+    warm_start: Any = None
     n_evaluations: int = 0
 
 
@@ -83,7 +82,7 @@ Model = TypeVar("Model", bound=LocalModel)
 
 
 class Learner(Protocol[Model]):
-    """How a local model comes to be and how it learns."""
+    """How local models start, learn and merge."""
 
     @property
     def theta(self) -> Hyperparameters | None:
@@ -91,10 +90,10 @@ class Learner(Protocol[Model]):
 
     @property
     def n_neighbours(self) -> int:
-        """How many neighbours it listens to."""
+        """How many neighbours inform the hyperparameters of a model."""
 
     def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> Model:
-        """A new model of the rows `X` (n, d), `y` (n,) or (n, k); `neighbours`, closest first, tell what is usual."""
+        """A new model of the rows `X` (n, d), `y` (n,) or (n, k); neighbours, closest first, inform its prior."""
 
     def update(
         self,
@@ -103,50 +102,33 @@ class Learner(Protocol[Model]):
         y: Array,
         rng: np.random.Generator,
         neighbours: Sequence[Neighbour] = (),
-        sketch: ClosedFormUpdate | None = None,
+        closed_form: ClosedFormUpdate | None = None,
     ) -> Model:
         """The model that has learned these rows too; raises ArithmeticError if there is none.
 
-        sketch : of the same update, if it was made.
+        closed_form : the closed-form update by the same rows, if it is known.
         """
 
-    def sketch(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
-        """What is known of the update before anything is optimised; raises ArithmeticError if there is none."""
+    def closed_form_update(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
+        """The update without optimisation; raises ArithmeticError if there is none."""
+
+    def uncompressed_evidence(self, model: Model, updated: Model, X: Array, y: Array) -> float:
+        """Log evidence of the rows given the model, if the update had not to compress anything."""
 
     def quick_fit(self, X: Array, y: Array) -> Model:
-        """A quick model of a few rows, with typical hyperparameters: better than no answer."""
+        """A model of a few rows with default hyperparameters, to answer before the first batch is full."""
 
     def condition(self, model: Model, X: Array, y: Array) -> LocalModel:
-        """A model that answers as if it had learned these rows too: nothing is optimised, nothing is left out."""
+        """The model conditioned on more rows, exactly and with the same hyperparameters."""
 
-    def merged(self, model: Model, other: Model) -> Model:
-        """One model that knows what both know, as well as it can."""
+    def merge(self, model: Model, other: Model) -> Model:
+        """One model of all that both have seen, with the hyperparameters of the first."""
 
     def refine_with_neighbours(self, model: Model, neighbours: Sequence[Model]) -> Model:
-        """The model after it has compared itself with its neighbours, closest first."""
-
-
-class NotFiniteError(ArithmeticError):
-    """Learning led to numbers that are not finite."""
-
-
-def require_finite(*arrays: Array | float) -> None:
-    """Nothing but finite numbers becomes part of a model."""
-    if not all(np.isfinite(array).all() for array in arrays):
-        raise NotFiniteError("learning led to numbers that are not finite")
-
-
-def mean_target(y: Array) -> float | Array:
-    """The mean of targets (n,); of each output, (k,), if they are (n, k)."""
-    return float(y.mean()) if y.ndim == 1 else read_only(y.mean(axis=0))
-
-
-def running_mean(mean: Array, n: int, X: Array) -> Array:
-    """Mean (d,) of `n` rows with this mean and the rows `X` (m, d)."""
-    return mean + (X - mean).sum(axis=0) / (n + len(X))
+        """The model after its hyperparameters were fitted to its neighbours' observations too, closest first."""
 
 
 def seen_by_both(model: LocalModel, other: LocalModel) -> tuple[int, Array]:
-    """How many rows two models have seen together, and the mean (d,) of these."""
+    """Number of rows that two models have seen together, and the mean (d,) of their inputs."""
     n_seen = model.n_seen + other.n_seen
     return n_seen, model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)

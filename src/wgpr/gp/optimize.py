@@ -1,145 +1,161 @@
-"""Climbing an objective inside a box by L-BFGS, and only as long as it pays.
+"""Maximisation by L-BFGS inside a box: of any objective, of the evidence over hyperparameters, and of the bound.
 
-SciPy's L-BFGS-B finds the same hills. It spends 3 ms on the bounds of 400 variables before it begins, the time of some
-evaluations, and begins with a step of length one, whatever a variable means. Here every variable comes with its scale,
-and a step that promises too little is not taken.
+SciPy's L-BFGS-B finds the same maxima. It spends 3 ms on the bounds of 400 variables before its first evaluation, as
+long as some evaluations take, and its first step has length one in every variable. Here every variable comes with its
+scale, and the search ends when the expected gain of a step is small.
 """
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpr.gp.bound import Fit, Observations
+from wgpr.gp.hyperparameters import HyperPrior, Scales
+from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, NotFactorizableError
 
-# A step that gains less than this many nats is not worth its time, nor its drift: on a stationary stream,
-# pseudo-inputs that wander for nothing lose more than they find.
+# Steps that gain fewer nats are not taken: they cost time, and pseudo-inputs that drift without gain lose information.
 MIN_GAIN = 0.05
 
-# Pairs of steps and changes of the gradient that tell the curvature.
+# Pairs of steps and gradient changes that approximate the curvature.
 _MEMORY = 10
 
-# A step must gain this part of what the slope promises, or it is shortened, by these factors, so often.
+# Armijo's condition, the range of the factor that shortens a step, and the most evaluations of a line search.
 _SUFFICIENT = 1e-4
-_SHORTENED = (0.05, 0.5)
-_MOST_ATTEMPTS = 20
+_SHORTENING = (0.05, 0.5)
+_MAX_ATTEMPTS = 20
 
-# Before a step has told the curvature, a promise may be so much too small.
-_UNSURE = 0.02
+# Before the first step the curvature is only guessed, so that the expected gain may be this much too small.
+_GUESSED_CURVATURE = 0.02
 
-# A step that gains this part of what its slope promises is on a straight way, and is lengthened, so often.
-_STRAIGHT = 0.8
-_LENGTHENED = 10.0
-_MOST_LENGTHENINGS = 3
+# A first step that gains this fraction of what its slope predicts is extended, by up to this factor, so many times.
+_NEARLY_LINEAR = 0.8
+_MAX_EXTENSION = 10.0
+_MAX_EXTENSIONS = 3
+
+# Pseudo-inputs may leave the range of the data by this fraction of its spread.
+_MARGIN = 0.1
+
+# Typical distance to the maximum: of a log hyperparameter, and of a pseudo-input in length-scales.
+_SCALE_OF_LOG_THETA = 0.06
+_SCALE_OF_INPUTS = 0.1
 
 Objective = Callable[[Array], tuple[float, Array]]
-_Found = tuple[Array, float, Array, bool]
+
+
+class _Point(NamedTuple):
+    """A point (n,), its value and gradient (n,), and whether the box changed the step that led there."""
+
+    x: Array
+    value: float
+    gradient: Array
+    is_clipped: bool = False
 
 
 def maximize_lbfgs(
-    objective: Objective, start: Array, box: Array, scale: Array, max_iter: int, worthwhile: float = MIN_GAIN
+    objective: Objective, start: Array, box: Array, scale: Array, max_iter: int, min_gain: float = MIN_GAIN
 ) -> Array:
     """The best point that is visited, never worse than the start.
 
     Parameters
     ----------
-    objective : value and gradient (n,) at a point (n,); to be maximised. A point that cannot be
-        factorised, or is not finite, counts as infinitely bad.
-    start : (n,), clipped into box : (2, n).
-    scale : (n,) how far it is to the top, about, in each variable.
-    worthwhile : gain of a step that is worth its time.
+    objective : value and gradient (n,) at a point (n,). A point where it raises `NotFactorizableError`, or is not
+        finite, counts as minus infinity.
+    start : (n,), clipped to box : (2, n).
+    scale : (n,) typical distance to the maximum in each variable.
+    min_gain : the search ends when a step gains less.
     """
-    point = start.clip(*box)
-    value, gradient = _evaluated(objective, point)
-    curvature = _Curvature(scale**2)
+    point = _evaluate(objective, start.clip(*box))
+    hessian = _InverseHessian(scale**2)
     for _ in range(max_iter):
-        is_free = _is_free(point, gradient, box)
-        direction = np.where(is_free, curvature.newton_step(np.where(is_free, gradient, 0.0)), 0.0)
-        promised = 0.5 * (gradient @ direction)  # by a step to the top of a parabola
-        if promised < (worthwhile if curvature.is_known else _UNSURE * worthwhile):
+        is_free = _is_free(point, box)
+        direction = np.where(is_free, hessian.times(np.where(is_free, point.gradient, 0.0)), 0.0)
+        expected_gain = 0.5 * (point.gradient @ direction)  # of a Newton step on a parabola
+        if expected_gain < (min_gain if hessian.is_known else _GUESSED_CURVATURE * min_gain):
             break
-        found = _line_search(objective, point, value, gradient, direction, box)
-        if found is not None and not curvature.is_known:
-            found = _lengthened(objective, point, value, gradient, found, box)
-        if found is None:
-            if not curvature.forget():
+        new = _line_search(objective, point, direction, box)
+        if new is not None and not hessian.is_known:
+            new = _extended(objective, point, new, box)
+        if new is None:
+            if not hessian.is_known:
                 break
+            hessian.reset()
             continue
-        new_point, new_value, new_gradient, is_bent = found
-        curvature.learn(new_point - point, gradient - new_gradient)
-        gain, point, value, gradient = new_value - value, new_point, new_value, new_gradient
-        if gain < worthwhile and not is_bent:
+        hessian.learn(new.x - point.x, point.gradient - new.gradient)
+        gain, point = new.value - point.value, new
+        if gain < min_gain and not new.is_clipped:
             break
-    return point
+    return point.x
 
 
-def _evaluated(objective: Objective, point: Array) -> tuple[float, Array]:
+def _evaluate(objective: Objective, x: Array, is_clipped: bool = False) -> _Point:
     try:
-        value, gradient = objective(point)
+        value, gradient = objective(x)
     except NotFactorizableError:
-        return -np.inf, np.zeros_like(point)
+        return _Point(x, -np.inf, np.zeros_like(x))
     if not (np.isfinite(value) and np.isfinite(gradient).all()):
-        return -np.inf, np.zeros_like(point)
-    return value, gradient
+        return _Point(x, -np.inf, np.zeros_like(x))
+    return _Point(x, value, gradient, is_clipped)
 
 
-def _is_free(point: Array, gradient: Array, box: Array) -> NDArray[np.bool_]:
-    """Which variables are not pressed against a wall."""
-    return ~(((point <= box[0]) & (gradient < 0.0)) | ((point >= box[1]) & (gradient > 0.0)))
+def _is_free(point: _Point, box: Array) -> NDArray[np.bool_]:
+    """Which variables are not at a bound that the gradient points out of."""
+    x, gradient = point.x, point.gradient
+    return ~(((x <= box[0]) & (gradient < 0.0)) | ((x >= box[1]) & (gradient > 0.0)))
 
 
-def _line_search(
-    objective: Objective, point: Array, value: float, gradient: Array, direction: Array, box: Array
-) -> _Found | None:
-    """A better point along the direction, value and gradient there, and whether a wall bent the way; or None."""
+def _line_search(objective: Objective, point: _Point, direction: Array, box: Array) -> _Point | None:
+    """A better point along the direction, or None."""
     length = 1.0
-    for _ in range(_MOST_ATTEMPTS):
-        straight = point + length * direction
-        new_point = straight.clip(*box)
-        slope = float(gradient @ (new_point - point))
-        new_value, new_gradient = _evaluated(objective, new_point)
-        if new_value >= value + _SUFFICIENT * slope and new_value > value:
-            return new_point, new_value, new_gradient, bool((new_point != straight).any())
-        length *= _shortening(slope, new_value - value)
-        if length > (room := _room(point, direction, box)) > 0.0:  # a bent way may leave the ridge: go straight
-            length = room
+    for _ in range(_MAX_ATTEMPTS):
+        straight = point.x + length * direction
+        x = straight.clip(*box)
+        slope = float(point.gradient @ (x - point.x))
+        new = _evaluate(objective, x, bool((x != straight).any()))
+        if new.value >= point.value + _SUFFICIENT * slope and new.value > point.value:
+            return new
+        length *= _shortening(slope, new.value - point.value)
+        if length > (limit := _distance_to_bound(point.x, direction, box)) > 0.0:
+            length = limit  # stop at the first bound
     return None
 
 
-def _lengthened(objective: Objective, point: Array, value: float, gradient: Array, found: _Found, box: Array) -> _Found:
-    """The step that was found, or a longer one that is better: where it is flat, the scales are too short."""
-    for _ in range(_MOST_LENGTHENINGS):
-        step = found[0] - point
-        part = (found[1] - value) / float(gradient @ step)  # 1 - half the way to the top of a parabola
-        if part < _STRAIGHT:
+def _extended(objective: Objective, point: _Point, new: _Point, box: Array) -> _Point:
+    """The new point, or a better one further along the step: the scales were too short."""
+    for _ in range(_MAX_EXTENSIONS):
+        step = new.x - point.x
+        fraction = (new.value - point.value) / float(point.gradient @ step)  # 1 - half of it, at the top of a parabola
+        if fraction < _NEARLY_LINEAR:
             break
-        straight = point + min(_LENGTHENED, 0.5 / max(1.0 - part, 1e-3)) * step
-        new_point = straight.clip(*box)
-        new_value, new_gradient = _evaluated(objective, new_point)
-        if new_value <= found[1]:
+        straight = point.x + min(_MAX_EXTENSION, 0.5 / max(1.0 - fraction, 1e-3)) * step
+        x = straight.clip(*box)
+        further = _evaluate(objective, x, bool((x != straight).any()))
+        if further.value <= new.value:
             break
-        found = new_point, new_value, new_gradient, bool((new_point != straight).any())
-    return found
+        new = further
+    return new
 
 
-def _room(point: Array, direction: Array, box: Array) -> float:
-    """How far the way along the direction is straight, as part of it."""
-    ahead = np.where(direction > 0.0, box[1], box[0]) - point
+def _distance_to_bound(x: Array, direction: Array, box: Array) -> float:
+    """Distance to the first bound along the direction, as a multiple of it."""
+    ahead = np.where(direction > 0.0, box[1], box[0]) - x
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.where(direction != 0.0, ahead / direction, np.inf).min(initial=np.inf))
 
 
 def _shortening(slope: float, gain: float) -> float:
-    """Where the parabola with this slope that leads to such a (small) gain has its top."""
-    least, most = _SHORTENED
+    """Factor of the step to the top of the parabola with this slope and gain, within limits."""
+    least, most = _SHORTENING
     if not np.isfinite(gain):
         return least
     return float(np.clip(0.5 * slope / (slope - gain), least, most)) if slope > gain else most
 
 
-class _Curvature:
-    """The inverse of the negative Hessian, as far as gradients have told it (Nocedal and Wright, algorithm 7.4)."""
+class _InverseHessian:
+    """The inverse of the negative Hessian, approximated from gradients (Nocedal and Wright, algorithm 7.4)."""
 
     def __init__(self, initial: Array) -> None:
         self._initial = initial
@@ -147,7 +163,7 @@ class _Curvature:
         self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MEMORY)
 
     def learn(self, step: Array, change: Array) -> None:
-        """That the gradient fell by `change` (n,) along `step` (n,). What is not concave there tells nothing."""
+        """The gradient fell by `change` (n,) along `step` (n,). A pair with negative curvature is left out."""
         product = float(step @ change)
         scaled = float(change @ (self._initial * change))
         if product > 1e-8 * scaled:
@@ -156,18 +172,16 @@ class _Curvature:
 
     @property
     def is_known(self) -> bool:
-        """Or only guessed from the scales."""
+        """Whether it has learned any curvature."""
         return bool(self._pairs)
 
-    def forget(self) -> bool:
-        """All but the scales; whether there was anything to forget."""
-        had_learned = self.is_known
+    def reset(self) -> None:
+        """Return to the initial scales."""
         self._pairs.clear()
         self._factor = 1.0
-        return had_learned
 
-    def newton_step(self, gradient: Array) -> Array:
-        """The gradient (n,) times the inverse."""
+    def times(self, gradient: Array) -> Array:
+        """The product with the gradient (n,): the Newton step."""
         direction = gradient.copy()
         shares = []
         for step, change, weight in reversed(self._pairs):
@@ -178,3 +192,72 @@ class _Curvature:
         for (step, change, weight), share in zip(self._pairs, reversed(shares), strict=True):
             direction += (share - weight * (change @ direction)) * step
         return direction
+
+
+def fit_hyperparameters(
+    log_evidence: Callable[[Hyperparameters], tuple[float, Array]],
+    start: Hyperparameters,
+    prior: HyperPrior,
+    max_iter: int,
+) -> Hyperparameters:
+    """Maximise the log evidence (value, and gradient by log hyperparameters) plus the log prior."""
+    n_features = len(start.lengthscales)
+
+    def objective(log_theta: Array) -> tuple[float, Array]:
+        value, gradient = log_evidence(Hyperparameters.from_log(log_theta, n_features))
+        log_prior, prior_gradient = prior.log_density(log_theta)
+        return value + log_prior, gradient + prior_gradient
+
+    log_theta = start.to_log()
+    scale = np.full(len(log_theta), _SCALE_OF_LOG_THETA)
+    return Hyperparameters.from_log(maximize_lbfgs(objective, log_theta, prior.box, scale, max_iter), n_features)
+
+
+def maximize_bound(
+    observations: Observations,
+    theta: Hyperparameters,
+    Z: Array,
+    scales: Scales,
+    prior: HyperPrior,
+    *,
+    max_iter: int,
+    learn_hyperparameters: bool = True,
+    learn_inputs: bool = True,
+    min_gain: float = MIN_GAIN,
+) -> Fit:
+    """Maximise the bound plus the log prior over hyperparameters and pseudo-inputs, from `theta` and `Z` (M, d)."""
+    n_theta, n_features = prior.box.shape[1], Z.shape[1]
+    point = np.concatenate([theta.to_log(), (Z / scales.inputs).ravel()])
+    is_free = np.repeat([learn_hyperparameters, learn_inputs], [n_theta, Z.size])
+    if max_iter == 0 or not is_free.any():
+        return observations.explained_by(theta, Z)
+    box = np.concatenate([prior.box, np.tile(_input_box(observations.inputs, scales), len(Z))], axis=1)
+    scale_of_inputs = _SCALE_OF_INPUTS * theta.lengthscales / scales.inputs
+    scale = np.concatenate([np.full(n_theta, _SCALE_OF_LOG_THETA), np.tile(scale_of_inputs, len(Z))])
+    best, best_value = None, -np.inf
+
+    def unpack(v: Array) -> tuple[Hyperparameters, Array]:
+        point[is_free] = v
+        return Hyperparameters.from_log(point[:n_theta], n_features), point[n_theta:].reshape(Z.shape) * scales.inputs
+
+    def objective(v: Array) -> tuple[float, Array]:
+        nonlocal best, best_value
+        fit = observations.explained_by(*unpack(v))
+        by_log_theta, by_Z = fit.gradient(of_inputs=learn_inputs)
+        log_prior, prior_gradient = prior.log_density(point[:n_theta])
+        parts = [by_log_theta + prior_gradient] if learn_hyperparameters else []
+        if by_Z is not None:
+            parts.append((by_Z * scales.inputs).ravel())
+        value = fit.value + log_prior
+        if value > best_value:
+            best, best_value = fit, value
+        return value, np.concatenate(parts)
+
+    end = maximize_lbfgs(objective, point[is_free], box[:, is_free], scale[is_free], max_iter, min_gain)
+    return best or observations.explained_by(*unpack(end))
+
+
+def _input_box(inputs: Array, scales: Scales) -> Array:
+    """Bounds of one pseudo-input in units of the scales, (2, d)."""
+    scaled = inputs / scales.inputs
+    return np.stack([scaled.min(axis=0) - _MARGIN, scaled.max(axis=0) + _MARGIN])

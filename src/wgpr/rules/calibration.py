@@ -1,7 +1,7 @@
-"""Does the 95 % interval hold what it promises? The stream itself tells (docs/joining.md).
+"""Calibration of the uncertainty by the stream itself (docs/joining.md).
 
-Batches are predicted before they are learned. If more than 5 % of their rows fall outside the interval, the field is
-less certain than the models believe, and the standard deviation of the field is stretched until 5 % do.
+Batches are predicted before they are learned. The standard deviation of the field is multiplied by the factor with
+which 5 % of their rows fall outside the 95 % interval.
 """
 
 from dataclasses import dataclass, field
@@ -10,51 +10,50 @@ import numpy as np
 
 from wgpr.gp.linalg import Array
 
-# The latest rows count, so that a field that changes is followed; fewer than this many say nothing yet.
+# The latest rows count, so that a changing field is followed; fewer than _ENOUGH rows leave the factor as it is.
 _WINDOW = 2000
 _ENOUGH = 200
 
-# Once the window is full, every so many-th batch is enough: to predict a batch well takes as long as to learn it.
+# Once the window is full, every third batch is predicted: prediction takes as long as learning.
 _EVERY = 3
 
-_WIDTH, _MISSED = 1.959964, 0.05
+_HALF_WIDTH, _OUTSIDE = 1.959964, 0.05
 _LEAST, _MOST = 0.3, 5.0
-
-
-def _nothing() -> Array:
-    return np.empty((0, 3))
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What the latest rows were like before they were learned.
+    """Forecasts of the latest rows, and the factor for standard deviations of the field that follows from them.
 
-    residuals : (n, 3): error of the prediction, variance of the field, variance of the noise; of several outputs
+    residuals : (n, 3): error of the forecast, variance of the field, variance of the noise; with several outputs
         (n, 3, k), and all of them count alike.
-    before : the factor as long as there are too few of them.
+    initial_factor : the factor as long as there are too few of them.
     """
 
-    residuals: Array = field(default_factory=_nothing)
-    before: float = 1.0
+    residuals: Array = field(default_factory=lambda: np.empty((0, 3)))
+    initial_factor: float = 1.0
+    factor: float = field(init=False)
 
-    def needs(self, n_steps: int) -> bool:
+    def __post_init__(self) -> None:
+        is_enough = len(self.residuals) >= _ENOUGH
+        object.__setattr__(self, "factor", _factor(self.residuals) if is_enough else self.initial_factor)
+
+    def is_due(self, n_steps: int) -> bool:
         """Whether the batch after so many steps should be predicted."""
         return len(self.residuals) < _WINDOW or n_steps % _EVERY == 0
 
-    def seen(self, error: Array, variance: Array, noise: Array) -> "Calibration":
-        """After these rows too, (n,) or (n, k) each."""
+    def updated(self, error: Array, variance: Array, noise: Array) -> "Calibration":
+        """After these forecasts too, (n,) or (n, k) each."""
         rows = np.stack([error, variance, noise], axis=1)
         before = self.residuals if len(self.residuals) else rows[:0]
-        return Calibration(np.concatenate([before, rows])[-_WINDOW:], self.before)
+        return Calibration(np.concatenate([before, rows])[-_WINDOW:], self.initial_factor)
 
-    @property
-    def factor(self) -> float:
-        """By which to stretch standard deviations of the field."""
-        if len(self.residuals) < _ENOUGH:
-            return self.before
-        error, variance, noise = self.residuals.swapaxes(0, 1)
-        # A row is inside, |e| <= w sqrt(c^2 v + s^2), from c = sqrt((e^2 / w^2 - s^2) / v) on.
-        excess = np.maximum((error / _WIDTH) ** 2 - noise, 0.0)
-        with np.errstate(over="ignore"):  # infinity where the field was thought to be known
-            needed = np.sqrt(excess / np.maximum(variance, np.finfo(float).tiny))
-        return float(np.quantile(needed, 1.0 - _MISSED, method="higher").clip(_LEAST, _MOST))
+
+def _factor(residuals: Array) -> float:
+    """The factor `c` with which 5 % of the rows are outside."""
+    error, variance, noise = residuals.swapaxes(0, 1)
+    # A row is inside, |e| <= w sqrt(c^2 v + s^2), from c = sqrt((e^2 / w^2 - s^2) / v) on.
+    excess = np.maximum((error / _HALF_WIDTH) ** 2 - noise, 0.0)
+    with np.errstate(over="ignore"):  # infinite where the variance is zero
+        needed = np.sqrt(excess / np.maximum(variance, np.finfo(float).tiny))
+    return float(np.quantile(needed, 1.0 - _OUTSIDE, method="higher").clip(_LEAST, _MOST))

@@ -225,7 +225,7 @@ class Joined:
         members, distances = query.nearest_with_distances(self.n_models + 1)
         is_last_one_out = members.shape[1] > self.n_models
         reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
-        query.answering = lambda number: query.ensemble.with_neighbours(number, self.n_observations)
+        query.answering = lambda number: query.ensemble.joint_model(number, self.n_observations)
         closeness = _without_negligible(_fading(distances[:, : self.n_models], reach))
         predictions = query.ask(members[:, : self.n_models], closeness > 0.0)
         weights = closeness / (predictions.variances + predictions.noise)

@@ -8,17 +8,17 @@
 | `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
 | `Never()`, `Always()` | never; always |
 
-A rule of your own asks the trial, and says who learns what:
+A rule of your own asks the evaluation, and says who learns what:
 
     class OnlyTwo:
-        def assign(self, trial):
-            if len(trial.ensemble) < 2:                   # trial.nearest is empty before the first model
+        def assign(self, evaluation):
+            if len(evaluation.ensemble) < 2:                   # evaluation.nearest is empty before the first model
                 return [Assignment(ALL_ROWS, None)]       # None: a new model
-            return [Assignment(ALL_ROWS, trial.nearest[0])]
+            return [Assignment(ALL_ROWS, evaluation.nearest[0])]
 
-`trial.updated(number)` and `trial.new_model` are what would become of a model, and of a new one; `trial.distances(number)`
-is how far an update would move it. `trial.X` and `trial.y` are in the ensemble's units (an estimator's `units_`),
-distances in the user's.
+`evaluation.updated(number)` is a model after it has learned the batch, `evaluation.new_model` a new one of the batch
+alone; `evaluation.distances(number)` says how far an update would move a model. `evaluation.X` and `.y` are in
+the units of the ensemble (`units_` of an estimator), distances in those of the user.
 """
 
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ class Wasserstein:
     def __post_init__(self) -> None:
         require_number("threshold", self.threshold, least=0.0)
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
-        best = min(trial.candidates, key=lambda number: trial.distances(number).total, default=None)
-        if best is None or trial.distances(best).total > self.threshold:
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
+        best = min(evaluation.candidates, key=lambda number: evaluation.distances(number).total, default=None)
+        if best is None or evaluation.distances(best).total > self.threshold:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 
@@ -58,13 +58,13 @@ class Wasserstein:
 class Evidence:
     """The candidate that explains the batch best learns it, unless a model of its own explains it better."""
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
         def evidence(number: int) -> float:
-            model = trial.updated(number)
+            model = evaluation.updated(number)
             return -np.inf if model is None else model.log_evidence
 
-        best = max(trial.screen(trial.nearest, by="surprise"), key=evidence, default=None)
-        if best is None or trial.new_model.log_evidence > evidence(best):
+        best = max(evaluation.screen(evaluation.nearest, by="evidence"), key=evidence, default=None)
+        if best is None or evaluation.new_model.log_evidence > evidence(best):
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 
@@ -84,16 +84,18 @@ class Worthwhile:
     def __post_init__(self) -> None:
         require_number("price", self.price, least=0.0)
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
-        numbers = trial.screen(trial.closest[: trial.n_candidates], by="surprise")
-        learned = {number: trial.updated(number) for number in numbers}
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
+        numbers = evaluation.screen(evaluation.closest[: evaluation.n_candidates], by="evidence")
+        learned = {number: evaluation.updated(number) for number in numbers}
         evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
         if not evidence:
             return _NEW_MODEL
         best = max(evidence, key=lambda number: evidence[number])
-        n_targets, n_hyperparameters = trial.y.size, len(trial.new_model.theta.to_vector())
-        as_another_world = trial.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
-        with_more_room = -np.inf if trial.is_full else trial.uncompressed_evidence(best) - self.price * n_targets
+        n_targets, n_hyperparameters = evaluation.y.size, len(evaluation.new_model.theta.to_vector())
+        as_another_world = evaluation.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
+        with_more_room = (
+            -np.inf if evaluation.is_full else evaluation.uncompressed_evidence(best) - self.price * n_targets
+        )
         if max(as_another_world, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
@@ -103,15 +105,15 @@ class Worthwhile:
 class Never:
     """The nearest model learns everything."""
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
-        return (Assignment(ALL_ROWS, trial.nearest[0]),) if trial.nearest else _NEW_MODEL
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
+        return (Assignment(ALL_ROWS, evaluation.nearest[0]),) if evaluation.nearest else _NEW_MODEL
 
 
 @dataclass(frozen=True)
 class Always:
     """Every batch becomes a model of its own."""
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
         return _NEW_MODEL
 
 
@@ -131,26 +133,26 @@ class KernelDistance:
     def __post_init__(self) -> None:
         require_number("w_gen", self.w_gen, least=0.0, most=1.0)
 
-    def assign(self, trial: BatchEvaluation) -> Sequence[Assignment]:
-        shared = trial.learner.theta
-        if not len(trial.ensemble) and shared is None:
+    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
+        shared = evaluation.learner.theta
+        if not len(evaluation.ensemble) and shared is None:
             return _NEW_MODEL
-        labels = self._route(trial, None if shared is None else shared.lengthscales)
-        n_models = len(trial.ensemble)
+        labels = self._route(evaluation, None if shared is None else shared.lengthscales)
+        n_models = len(evaluation.ensemble)
         return [
             Assignment(np.flatnonzero(labels == label), int(label) if label < n_models else None)
             for label in np.unique(labels)
         ]
 
-    def _route(self, trial: BatchEvaluation, shared: Array | None) -> Indices:
+    def _route(self, evaluation: BatchEvaluation, shared: Array | None) -> Indices:
         """For each row the number of its model; numbers beyond the ensemble's are new models, in order."""
-        ensemble, n = trial.ensemble, len(trial.ensemble)
+        ensemble, n = evaluation.ensemble, len(evaluation.ensemble)
         log_w_gen = np.log(self.w_gen) if self.w_gen > 0 else -np.inf
-        labels = np.empty(len(trial.X), dtype=np.intp)
-        centres = np.concatenate([ensemble.centres, trial.X])  # room for every row to start a model
-        widths = np.concatenate([ensemble.lengthscales, np.empty_like(trial.X)])
-        counts = np.concatenate([ensemble.n_seen, np.zeros(len(trial.X), dtype=np.intp)])
-        for row, x in enumerate(trial.X):
+        labels = np.empty(len(evaluation.X), dtype=np.intp)
+        centres = np.concatenate([ensemble.centres, evaluation.X])  # room for every row to start a model
+        widths = np.concatenate([ensemble.lengthscales, np.empty_like(evaluation.X)])
+        counts = np.concatenate([ensemble.n_seen, np.zeros(len(evaluation.X), dtype=np.intp)])
+        for row, x in enumerate(evaluation.X):
             closeness = log_closeness(x[None], centres[:n], widths[:n])[0] if n else np.array([-np.inf])
             label = closest = int(np.argmax(closeness))
             if not closeness[closest] > log_w_gen:
