@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("endless.jsonl"))
     arguments = parser.parse_args()
     rng, console = np.random.default_rng(0), Console()
-    model = WGPRegressor(max_models=arguments.max_models, history_size=100, random_state=0)
+    model = WGPRegressor(max_models=arguments.max_models, random_state=0)
     part = max(1000, arguments.rows // 20)
     with Progress(console=console) as progress:
         bar = progress.add_task("rows", total=arguments.rows)

@@ -28,7 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from wgpr import WGPRegressor
-from wgpr.ensemble.absorb import step
+from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.linalg import one_blas_thread
 from wgpr.plots import COLOURS
@@ -105,7 +105,7 @@ def learned(world: World, number: int, *, kind: str, amplitude: float = 1.0, is_
     settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number, "is_thorough": is_thorough}
     with parts_timed() as parts:
         started = process_time()
-        world.ensembles[kind], record = step(ensemble, X, y, learner=world.learner, **settings)
+        world.ensembles[kind], record = absorb(ensemble, X, y, learner=world.learner, **settings)
         spent = 1000.0 * (process_time() - started)
     bounds = {"evaluations": record.n_evaluations, "bound": spent / record.n_evaluations}
     return {"milliseconds": spent, **parts, **bounds, "is_new": record.changes[0].is_new}
@@ -175,7 +175,7 @@ def saved_bytes(size: Size) -> Record:
 
 def growing(world: World, sizes: Iterable[Size], track: Track) -> Iterator[Record]:
     """What it takes to join a model to the ensemble, mergers of trees and all, from none to as many as there are."""
-    ensemble, spent = Ensemble.empty(world.size.n_inputs), np.empty(world.size.n_models)
+    ensemble, spent = Ensemble.of([], world.size.n_inputs), np.empty(world.size.n_models)
     for number in track(range(world.size.n_models), "growing model by model"):
         started = process_time()
         ensemble = ensemble.with_model(world.ensemble.models[number])

@@ -91,7 +91,7 @@ def ensemble_of(n_models: int, spread: float = 20.0) -> tuple[Ensemble, np.ndarr
     rng = np.random.default_rng(0)
     learner = SparseLearner(SquaredExponential(), M, max_iter=0)
     centres = rng.uniform(0.0, spread, size=(n_models, D))
-    ensemble = Ensemble.empty(D)
+    ensemble = Ensemble.of([], D)
     for centre in centres:
         X = centre + rng.normal(size=(M, D))
         ensemble = ensemble.with_model(learner.quick_fit(X, np.sin(X).sum(axis=1)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from wgpr import SquaredExponential
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.joint_cache import JointModelCache
+from wgpr.gp.joint import JointModelCache
 from wgpr.gp.linalg import read_only
 from wgpr.gp.sparse import SparseLearner, SparseModel
 

@@ -104,7 +104,7 @@ def _learned(regressor, method, n_rows):
 def scattered_ensemble(n_models=6, n_features=2, seed=0):
     """Exact models that differ in everything that a prediction rule looks at."""
     rng = np.random.default_rng(seed)
-    ensemble = Ensemble.empty(n_features)
+    ensemble = Ensemble.of([], n_features)
     for _ in range(n_models):
         theta = Hyperparameters(rng.uniform(0.5, 2.0), rng.uniform(0.5, 3.0, n_features), rng.uniform(0.05, 0.5))
         X = rng.uniform(0.0, 10.0, n_features) + rng.normal(size=(8, n_features))

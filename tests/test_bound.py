@@ -203,7 +203,7 @@ def test_rows_are_observations_of_unit_noise():
 def test_a_shifted_summary_says_the_same_of_a_shifted_field(shift):
     summary, field = some_summary(), np.linspace(-1, 1, 6)
     misfit = summary.r - summary.R @ field
-    shifted = summary.around(shift)
+    shifted = summary.nearest_by_mean(shift)
     np.testing.assert_allclose(shifted.r - shifted.R @ (field + shift), misfit, atol=1e-9 * (1 + abs(shift)))
 
 

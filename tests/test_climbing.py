@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from reference import ALL_KERNELS, select_by_variance, waves
-from wgpr.gp import search
+from wgpr.gp import optimize
 from wgpr.gp.bound import Observations
 from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, Prior, Scales, default_hyperparameters
 from wgpr.gp.linalg import NotFactorizableError
@@ -152,7 +152,7 @@ def test_the_top_of_a_parabola_in_a_box_is_found_to_within_what_is_worthwhile(n,
     """What is left after a step that gained so little is more than it, but not much: the worst of 30 parabolas."""
     for seed in range(30):
         hill = random_hill(seed, n, condition)
-        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, min_gain=1e-6)
         assert hill.height - hill(end)[0] < 3e-5
 
 
@@ -170,7 +170,7 @@ def test_by_default_that_is_a_twentieth_of_a_nat_on_average(n, condition):
 def test_a_bad_scale_does_not_keep_it_from_the_top(off):
     for seed in range(50):
         hill = random_hill(seed, 5)
-        end = maximize_lbfgs(hill, hill.start, hill.box, off * hill.scale, max_iter=100, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, off * hill.scale, max_iter=100, min_gain=1e-6)
         assert hill.height - hill(end)[0] < 3e-5, f"of parabola {seed}"
 
 
@@ -188,7 +188,7 @@ def test_a_wall_that_is_near_does_not_hold_it():
     """Two variables that depend on each other: the way up leads along the wall, and the shortest way to it into it."""
     for seed in range(200):
         hill = random_hill(seed, 2, condition=1e3)
-        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=500, worthwhile=1e-6)
+        end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=500, min_gain=1e-6)
         assert hill.height - hill(end)[0] < 1e-2, f"of parabola {seed}"
 
 
@@ -199,7 +199,7 @@ def test_a_variable_against_a_wall_stays_there():
     """The top is beyond the wall of the first variable; the second is free, and depends on the first."""
     H = np.array([[2.0, 0.5], [0.5, 1.0]])
     hill = Hill(H, np.array([5.0, 3.0]), np.array([[-1.0, -10.0], [1.0, 10.0]]), np.array([1.0, -4.0]))
-    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
+    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, min_gain=1e-9)
     assert {point[0] for point in hill.visited} == {1.0}
     np.testing.assert_allclose(end, [1.0, 3.0 + 0.5 * 4.0], atol=1e-4)
 
@@ -209,7 +209,7 @@ def test_a_variable_comes_back_from_a_wall_when_its_gradient_turns():
     H = np.array([[1.0, -0.8], [-0.8, 1.0]])
     hill = Hill(H, np.array([2.0, 2.0]), np.array([[0.0, -10.0], [5.0, 10.0]]), np.array([0.0, -6.0]))
     assert hill(hill.start)[1][0] < 0
-    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, worthwhile=1e-9)
+    end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=50, min_gain=1e-9)
     assert hill.visited[2][0] == 0.0
     np.testing.assert_allclose(end, [2.0, 2.0], atol=1e-4)
 
@@ -312,7 +312,7 @@ def test_it_ends_with_the_first_step_that_was_not_worthwhile():
     for seed in range(20):
         hill, no_walls = random_hill(seed, 10, condition=100.0), np.array([[-np.inf] * 10, [np.inf] * 10])
         objective = Watched(hill)
-        maximize_lbfgs(objective, hill.start, no_walls, hill.scale, max_iter=100, worthwhile=1.0)
+        maximize_lbfgs(objective, hill.start, no_walls, hill.scale, max_iter=100, min_gain=1.0)
         best_so_far = np.maximum.accumulate(objective.values)
         gains = np.diff(np.unique(best_so_far))
         assert (gains[:-1] >= 1.0).all()
@@ -323,7 +323,7 @@ def test_who_asks_for_less_evaluates_more():
     for worthwhile in (10.0, 0.1, 1e-6):
         hills = [random_hill(seed, 10, condition=100.0) for seed in range(10)]
         for hill in hills:
-            maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, worthwhile=worthwhile)
+            maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=100, min_gain=worthwhile)
         n_asked.append(sum(len(hill.visited) for hill in hills))
     assert n_asked[0] < n_asked[1] < n_asked[2]
 
@@ -333,7 +333,7 @@ def test_it_takes_no_more_iterations_than_it_may(max_iter):
     """Each ends at a higher point: on a long ridge there are as many as are allowed."""
     start, box = np.array([-1.2, 1.0]), np.array([[-2.0, -2.0], [2.0, 2.0]])
     objective = Watched(rosenbrock)
-    maximize_lbfgs(objective, start, box, np.full(2, 0.01), max_iter, worthwhile=0.0)
+    maximize_lbfgs(objective, start, box, np.full(2, 0.01), max_iter, min_gain=0.0)
     n_steps = len(np.unique(np.maximum.accumulate(objective.values))) - 1
     n_lengthenings = 1 if max_iter else 0  # of the first step, whose scale is too short
     assert n_steps == max_iter + n_lengthenings
@@ -343,7 +343,7 @@ def test_it_takes_no_more_iterations_than_it_may(max_iter):
 # The bound
 
 
-def climbed_by_scipy(objective, start, box, scale, max_iter, worthwhile=MIN_GAIN):
+def climbed_by_scipy(objective, start, box, scale, max_iter, min_gain=MIN_GAIN):
     """What `climb` was before: L-BFGS-B, until an iteration gains less than what is worthwhile."""
     best, previous = (-np.inf, start.clip(*box)), np.inf
 
@@ -376,7 +376,7 @@ def best_bound(kernel, d, stretch, learn_inputs):
     y, scales = y - y.mean(), Scales.of(X, y, y.mean())
     observations, prior = Observations(kernel, X, y), Prior.of_new_model(kernel, scales)
     theta, Z = default_hyperparameters(kernel, scales, stretch), X[rng.choice(60, 12, replace=False)]
-    fit = search.maximize_bound(observations, theta, Z, scales, prior, max_iter=40, learn_inputs=learn_inputs)
+    fit = optimize.maximize_bound(observations, theta, Z, scales, prior, max_iter=40, learn_inputs=learn_inputs)
     return fit.value + prior.log_density(fit.theta.to_log())[0], observations.n_fits
 
 

@@ -410,7 +410,7 @@ def test_model_index_says_who_answers(regressor):
 
 @every_online_estimator
 def test_history_is_bounded(regressor):
-    estimator = small(regressor, history_size=2).partial_fit(X, y)
+    estimator = small(regressor).partial_fit(X, y)
     whole = streamed(regressor)
     assert [record.number for record in estimator.history_] == [record.number for record in whole.history_[-2:]]
 
@@ -431,7 +431,7 @@ def test_waiting_rows_do_not_hold_on_to_those_learned(regressor, monkeypatch):
 
 
 def test_one_streaming_model_does_not_grow():
-    estimator = small(StreamingGPRegressor, history_size=3)
+    estimator = small(StreamingGPRegressor)
     rows, targets = travelling(600)
     sizes = []
     for first in range(0, 600, 100):

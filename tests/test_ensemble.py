@@ -30,10 +30,9 @@ from wgpr import (
     StreamingGPRegressor,
     Wasserstein,
 )
-from wgpr.ensemble.absorb import step
+from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble, log_closeness
-from wgpr.ensemble.evaluation import ALL_ROWS, Assignment
-from wgpr.ensemble.records import Change, StepRecord
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Change, StepRecord
 from wgpr.gp.linalg import NotFactorizableError
 from wgpr.gp.model import NotFiniteError
 from wgpr.gp.sparse import SparseLearner
@@ -52,7 +51,7 @@ LEARNER = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=5)
 
 def run(rule, batches=BATCHES, learner=LEARNER, n_candidates=3):
     """The ensembles after each batch, the empty one first, and the records."""
-    ensembles, records = [Ensemble.empty(2)], []
+    ensembles, records = [Ensemble.of([], 2)], []
     for number, (rows, targets) in enumerate(batches):
         ensemble, record = step(
             ensembles[-1],
@@ -163,7 +162,7 @@ def test_a_step_does_not_touch_the_ensemble_before(rule):
     expected = numbers_in(ensembles[3].models)
     answers = ensembles[3].index.owners(queries())
     for ensemble in ensembles[:4]:
-        step(ensemble, *BATCHES[3], learner=LEARNER, rule=rule, n_candidates=3, seed=SEED, number=3)
+        absorb(ensemble, *BATCHES[3], learner=LEARNER, rule=rule, n_candidates=3, seed=SEED, number=3)
     numbers = numbers_in(ensembles[3].models)
     assert all(np.array_equal(numbers[path], expected[path]) for path in expected)
     np.testing.assert_array_equal(ensembles[3].index.owners(queries()), answers)
@@ -186,8 +185,8 @@ def test_a_model_joins_or_takes_the_place_of_another():
 def test_around_is_the_nearest_by_the_mean_of_the_pseudo_inputs():
     ensemble, point = scattered_ensemble(8), np.array([4.0, 6.0])
     distances = [np.linalg.norm(model.inputs.mean(axis=0) - point) for model in ensemble.models]
-    assert ensemble.around(point, 3) == np.argsort(distances)[:3].tolist()
-    assert sorted(ensemble.around(point, 100)) == list(range(8))
+    assert ensemble.nearest_by_mean(point, 3) == np.argsort(distances)[:3].tolist()
+    assert sorted(ensemble.nearest_by_mean(point, 100)) == list(range(8))
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class WatchedLearner(SparseLearner):
 def test_a_new_model_is_like_the_nearest_one(rule, n_started):
     (*_, ensemble), _ = run(Always(), BATCHES[:4])
     watched, (X, y) = WatchedLearner(SquaredExponential(), 10, 5), BATCHES[1]
-    step(ensemble, X, y, learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
+    absorb(ensemble, X, y, learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
     places = [rows.mean(axis=0) for rows in np.split(X, n_started)]
     nearest = [ensemble.models[int(np.argmin(((ensemble.input_means - x) ** 2).sum(axis=1)))] for x in places]
     assert watched.neighbours == [[(model.theta, model.scales)] for model in nearest]

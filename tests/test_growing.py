@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters, relative_error, select_by_variance, waves
 from streams import assert_same_models
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.inducing import select_inducing
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.sparse import AdaptiveSparseLearner
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
 KERNEL = SquaredExponential()

@@ -62,14 +62,14 @@ def test_models_that_agree_are_one_gaussian_process():
 def test_a_model_from_another_world_is_not_joined():
     ensemble = on_a_line(np.sin, another_world)
     for number in (0, 1):
-        assert len(ensemble.with_neighbours(number, 1000).parts) == 1
-    assert len(on_a_line(np.sin, np.sin).with_neighbours(0, 1000).parts) == 2
+        assert len(ensemble.joint_model(number, 1000).parts) == 1
+    assert len(on_a_line(np.sin, np.sin).joint_model(0, 1000).parts) == 2
 
 
 def test_no_more_observations_than_allowed():
     ensemble = on_a_line(*[np.sin] * 4)
     for limit, n_parts in [(1, 1), (12, 1), (24, 2), (47, 3), (1000, 4)]:
-        assert len(ensemble.with_neighbours(1, limit).parts) == n_parts
+        assert len(ensemble.joint_model(1, limit).parts) == n_parts
 
 
 def test_without_neighbours_and_company_it_is_the_nearest_model():
@@ -199,29 +199,29 @@ def test_the_estimator_tells_the_same_by_both():
 
 def test_a_neighbourhood_is_made_once():
     ensemble = on_a_line(np.sin, np.sin, np.sin)
-    assert ensemble.with_neighbours(0, 1000) is ensemble.with_neighbours(0, 1000)
-    assert ensemble.with_neighbours(0, 1000) is not ensemble.with_neighbours(0, 20)
+    assert ensemble.joint_model(0, 1000) is ensemble.joint_model(0, 1000)
+    assert ensemble.joint_model(0, 1000) is not ensemble.joint_model(0, 20)
 
 
 def test_a_neighbourhood_is_made_again_when_one_of_it_changes_and_only_then():
     ensemble = on_a_line(*[np.sin] * 20, n=3)
-    before = [ensemble.with_neighbours(number, 1000) for number in (0, 19)]
+    before = [ensemble.joint_model(number, 1000) for number in (0, 19)]
     model = ensemble.models[0]
     changed = ensemble.with_model(model_of(model.inputs, np.sin(model.inputs[:, 0]) + 0.01), 0)
-    after = [changed.with_neighbours(number, 1000) for number in (0, 19)]
+    after = [changed.joint_model(number, 1000) for number in (0, 19)]
     assert after[0] is not before[0]
     assert after[1] is before[1]
-    assert changed.with_neighbours(1, 1000) is not ensemble.with_neighbours(1, 1000)
+    assert changed.joint_model(1, 1000) is not ensemble.joint_model(1, 1000)
 
 
 def test_no_more_is_kept_than_memory_allows(monkeypatch):
     monkeypatch.setattr("wgpr.ensemble.joint_cache._MOST_NUMBERS", 3000)
     ensemble = on_a_line(*[np.sin] * 6, n=5)
     for number in range(6):
-        ensemble.with_neighbours(number, 1000)
+        ensemble.joint_model(number, 1000)
     known = ensemble.joint_models._known.values()
     assert sum(model.L.size for model in known) <= 3000
-    assert ensemble.with_neighbours(5, 1000) in known
+    assert ensemble.joint_model(5, 1000) in known
 
 
 def test_a_pickle_holds_no_neighbourhoods_and_answers_the_same():

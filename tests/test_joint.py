@@ -17,7 +17,7 @@ from reference import (
     unlearned,
     waves,
 )
-from wgpr.gp.joint import JointModel, as_seen_by, evidence, joined, log_evidence_of_rows, parts_of, surprise, with_rows
+from wgpr.gp.joint import JointModel, as_seen_by, evidence, joined, log_evidence_of_rows, parts_of, with_rows
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
@@ -176,13 +176,13 @@ def halves_of_a_line(field, noise=0.1):
 
 def test_the_other_half_of_one_field_is_no_surprise():
     left, right = halves_of_a_line(np.sin)
-    assert surprise(left, right) < 0.05
-    assert surprise(right, left) < 0.05
+    assert disagreement(left, right) < 0.05
+    assert disagreement(right, left) < 0.05
 
 
 def test_another_world_is_a_surprise():
     left, right = halves_of_a_line(lambda x: np.where(x < 5.0, np.sin(x), 3.0 + 3.0 * np.sin(9.0 * x)))
-    assert surprise(left, right) > 1.0
+    assert disagreement(left, right) > 1.0
 
 
 def test_a_surprise_does_not_depend_on_the_prior_mean_of_an_owner_that_knows_the_place():
@@ -191,13 +191,13 @@ def test_a_surprise_does_not_depend_on_the_prior_mean_of_an_owner_that_knows_the
     first, second = (slice(0, None, 2), slice(1, None, 2))
     other = knowing(SquaredExponential(), theta, X[second], y[second])
     near, far = (knowing(SquaredExponential(), theta, X[first], y[first], mean=mean) for mean in (0.0, 0.5))
-    assert surprise(far, other) == pytest.approx(surprise(near, other), abs=0.05)
-    assert surprise(near, other) < 0.0
+    assert disagreement(far, other) == pytest.approx(disagreement(near, other), abs=0.05)
+    assert disagreement(near, other) < 0.0
 
 
 def test_rows_that_wait_count_for_both():
     left, right = halves_of_a_line(np.sin)
     X = np.linspace(4.0, 6.0, 9)[:, None]
     at_odds = with_rows(right, X, 5.0 + np.sin(X[:, 0]))
-    assert surprise(left, at_odds) > surprise(left, right) + 1.0
-    assert surprise(with_rows(left, X, np.sin(X[:, 0])), right) < 0.05
+    assert disagreement(left, at_odds) > disagreement(left, right) + 1.0
+    assert disagreement(with_rows(left, X, np.sin(X[:, 0])), right) < 0.05

@@ -5,12 +5,9 @@ import pytest
 
 from streams import BATCH, small, travelling
 from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein, WGPRegressor
-from wgpr.ensemble.absorb import step
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.merging import within
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner
-from wgpr.gp.sparse import SparseLearner
+from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
 from wgpr.rules.splitting import Worthwhile
 
 KERNEL = SquaredExponential()
@@ -27,7 +24,7 @@ every_learner = pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNE
 
 def run(learner, rule, max_models):
     """Ensembles after each step, and the records."""
-    ensembles, records = [Ensemble.empty(2)], []
+    ensembles, records = [Ensemble.of([], 2)], []
     for number, first in enumerate(range(0, len(X), BATCH)):
         rows = slice(first, first + BATCH)
         ensemble, record = step(
@@ -96,7 +93,7 @@ def test_those_that_were_not_merged_stay_the_same_objects():
 
 def on_a_line(*fields):
     """Models of fields one after the other, a unit apart; each is told as a function of the place."""
-    learner, ensemble = AdaptiveSparseLearner(KERNEL, max_iter=20), Ensemble.empty(1)
+    learner, ensemble = AdaptiveSparseLearner(KERNEL, max_iter=20), Ensemble.of([], 1)
     for number, field in enumerate(fields):
         rng = np.random.default_rng(number)
         rows = rng.uniform(number, number + 1, (60, 1))

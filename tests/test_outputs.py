@@ -18,13 +18,12 @@ from streams import (
     travelling,
 )
 from wgpr import Hyperparameters, WGPRegressor, apply, diff, load
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.bound import Observations
 from wgpr.gp.exact import ExactLearner, log_marginal_likelihood
 from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 from wgpr.gp.joint import evidence, joined, log_evidence_of_rows
 from wgpr.gp.kernels import RationalQuadratic
-from wgpr.gp.sparse import explained
+from wgpr.gp.sparse import AdaptiveSparseLearner, explained
 from wgpr.rules.prediction import Mixture
 
 X, y = travelling()

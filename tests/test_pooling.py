@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wgpr.gp.pooling import Belief, of_new_model, of_next_batch
 
 from reference import hyperparameters, unlearned
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
-from wgpr.gp.pooling import Belief, of_new_model, of_next_batch
+from wgpr.gp.sparse import AdaptiveSparseLearner
 
 KERNEL, SCALES = SquaredExponential(), Scales(np.array([1.0, 2.0]), 1.5)
 stds = st.floats(0.05, 5.0)

@@ -277,7 +277,7 @@ class Oracle:
 
 def council(*means_and_variances):
     """Oracles at 0, 1, 2...: seen from 0, the first is the nearest."""
-    ensemble = Ensemble.empty(1)
+    ensemble = Ensemble.of([], 1)
     for place, (mean, variance) in enumerate(means_and_variances):
         ensemble = ensemble.with_model(Oracle(mean, variance, float(place)))
     return ensemble

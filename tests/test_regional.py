@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streams import BATCH, assert_same_learning, small, travelling
 from test_prediction import Oracle
 from wgpr import WGPRegressor
-from wgpr.ensemble.absorb import step
+from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.rules.batching import InOrder, Regional
 
@@ -53,8 +53,8 @@ def test_of_too_many_rows_the_oldest_with_those_nearest_to_it():
 
 
 def test_without_a_model_the_oldest_row_chooses():
-    assert Regional(2, 10).choose(line(5, 1, 5.1), Ensemble.empty(1)).tolist() == [0, 2]
-    assert Regional(3, 10).choose(line(5, 1), Ensemble.empty(1)).tolist() == [0, 1]
+    assert Regional(2, 10).choose(line(5, 1, 5.1), Ensemble.of([], 1)).tolist() == [0, 2]
+    assert Regional(3, 10).choose(line(5, 1), Ensemble.of([], 1)).tolist() == [0, 1]
 
 
 def test_the_buffer_grows_with_what_has_been_learned():
@@ -67,7 +67,7 @@ def test_the_buffer_grows_with_what_has_been_learned():
     batch_size=st.integers(1, 10),
 )
 def test_a_batch_is_of_one_territory_in_order_and_not_too_large(places, models, batch_size):
-    rows, ensemble = line(*places), oracles(*models) if models else Ensemble.empty(1)
+    rows, ensemble = line(*places), oracles(*models) if models else Ensemble.of([], 1)
     chosen = Regional(batch_size, 100).choose(rows, ensemble)
     assert 1 <= len(chosen) <= batch_size
     assert (np.diff(chosen) > 0).all()
@@ -92,7 +92,7 @@ def watched():
 
     def watching(ensemble, rows, targets, **options):
         batches.append(np.column_stack([rows, targets]))
-        return step(ensemble, rows, targets, **options)
+        return absorb(ensemble, rows, targets, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wgpr.estimators.base.step", watching)

@@ -84,7 +84,7 @@ def test_evidence_decides_in_an_estimator():
 
 def routed(rule, X, ensemble=None, shared=None):
     """For each row the number of its model, as the rule assigns it, counting new models on from the ensemble's."""
-    ensemble = Ensemble.empty(X.shape[1]) if ensemble is None else ensemble
+    ensemble = Ensemble.of([], X.shape[1]) if ensemble is None else ensemble
     theta = None if shared is None else Hyperparameters(1.0, np.asarray(shared), 0.1)
     trial = SimpleNamespace(ensemble=ensemble, learner=SimpleNamespace(theta=theta), X=X, y=np.zeros(len(X)))
     labels, n_new = np.full(len(X), -1), 0

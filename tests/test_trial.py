@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wgpr.ensemble.workers import Workers
 
 import wgpr
 from reference import textbook_wasserstein
@@ -28,17 +29,15 @@ from streams import (
     travelling,
 )
 from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein, WGPRegressor
-from wgpr.ensemble.absorb import step
+from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation
-from wgpr.ensemble.workers import Workers
 from wgpr.gp import bound
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.exact import ExactLearner, ExactModel
 from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein
 from wgpr.gp.linalg import NotFactorizableError
 from wgpr.gp.model import NotFiniteError
-from wgpr.gp.sparse import SparseLearner
+from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
 from wgpr.rules.splitting import Worthwhile
 
 SEED = 7
@@ -65,12 +64,12 @@ def tried_both_ways(name):
     rule, learner = RULES[name]
     steps = []
     for seed in range(2):
-        ensemble = Ensemble.empty(2)
+        ensemble = Ensemble.of([], 2)
         for number, (X, y) in enumerate(two_worlds(seed)):
             settings = {"learner": learner, "n_candidates": 4, "seed": SEED, "number": number}
-            after, thorough = step(ensemble, X, y, rule=rule, **settings)
+            after, thorough = absorb(ensemble, X, y, rule=rule, **settings)
             if len(ensemble) > 1:
-                _, quick = step(ensemble, X, y, rule=rule, is_thorough=False, **settings)
+                _, quick = absorb(ensemble, X, y, rule=rule, is_thorough=False, **settings)
                 steps.append((BatchEvaluation(ensemble, X=X, y=y, **settings), thorough, quick))
             ensemble = after
     return steps
@@ -128,7 +127,7 @@ def test_a_sketch_is_an_update_without_optimising(learner, outputs):
         y = np.stack([y, np.cos(y)], axis=1)
     model = learner.start(X[:BATCH], y[:BATCH], np.random.default_rng(SEED))
     as_it_is = learner if isinstance(learner, ExactLearner) else replace(learner, max_iter=0)
-    sketch = learner.sketch(model, X[BATCH:], y[BATCH:], np.random.default_rng(SEED))
+    sketch = learner.closed_form_update(model, X[BATCH:], y[BATCH:], np.random.default_rng(SEED))
     updated = as_it_is.update(model, X[BATCH:], y[BATCH:], np.random.default_rng(SEED))
     moved = marginal_squared_wasserstein(model.predict(model.inputs), updated.predict(model.inputs))
     # one that forgets moves from what it still knows, which is about the same
@@ -144,7 +143,7 @@ def test_an_update_that_begins_with_its_sketch_is_the_same(learner):
     X, y = travelling(2 * BATCH)
     model = learner.start(X[:BATCH], y[:BATCH], np.random.default_rng(SEED))
     rows = X[BATCH:], y[BATCH:]
-    sketch = learner.sketch(model, *rows, np.random.default_rng(SEED))
+    sketch = learner.closed_form_update(model, *rows, np.random.default_rng(SEED))
     begun = learner.update(model, *rows, np.random.default_rng(SEED), sketch=sketch)
     unbegun = learner.update(model, *rows, np.random.default_rng(SEED))
     assert_same_models([uncounted(begun)], [uncounted(unbegun)])
@@ -209,9 +208,9 @@ class FailingSketches(SparseLearner):
 
     def sketch(self, model, X, y, rng):
         if model.centre[0] <= self.beyond:
-            return super().sketch(model, X, y, rng)
+            return super().closed_form_update(model, X, y, rng)
         if self.error is None:
-            return super().sketch(model, X, y, rng)._replace(moved=np.nan, surprise=np.nan)
+            return super().closed_form_update(model, X, y, rng)._replace(moved=np.nan, surprise=np.nan)
         raise self.error("no")
 
 
@@ -226,7 +225,7 @@ def in_a_row():
     """An ensemble of four models along a line, and rows that they have not seen, everywhere in the middle."""
     X, y = travelling(5 * BATCH)
     is_new = np.arange(len(y)) % 5 == 2
-    ensemble = Ensemble.empty(2)
+    ensemble = Ensemble.of([], 2)
     for rows in np.split(np.flatnonzero(~is_new), 4):
         ensemble = ensemble.with_model(SPARSE.start(X[rows], y[rows], np.random.default_rng(SEED)))
     return ensemble, X[is_new], y[is_new]
@@ -304,11 +303,11 @@ def counted(monkeypatch):
 def test_a_record_counts_how_often_the_bound_was_computed(name, is_thorough, counted):
     """For a new model, for all updates and for all sketches."""
     rule, learner = RULES.get(name) or (KernelDistance(0.2), SPARSE)
-    ensemble = Ensemble.empty(2)
+    ensemble = Ensemble.of([], 2)
     for number, (X, y) in enumerate(two_worlds(0)[:7]):
         counted.clear()
         settings = {"n_candidates": 3, "seed": SEED, "number": number, "is_thorough": is_thorough}
-        ensemble, record = step(ensemble, X, y, learner=learner, rule=rule, **settings)
+        ensemble, record = absorb(ensemble, X, y, learner=learner, rule=rule, **settings)
         assert record.n_evaluations == len(counted) > 0
     assert len(ensemble) > 1
 

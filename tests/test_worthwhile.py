@@ -9,8 +9,8 @@ from wgpr import SquaredExponential, WGPRegressor
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation
-from wgpr.gp.adaptive import AdaptiveSparseLearner
 from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.sparse import AdaptiveSparseLearner
 from wgpr.rules.splitting import Worthwhile
 
 KERNEL = SquaredExponential()
@@ -76,7 +76,7 @@ def trial_of(model, X, y, max_inducing=200):
 
 def test_the_first_batch_is_a_new_model():
     X, y = stationary(50, 1, 0)
-    trial = BatchEvaluation(Ensemble.empty(1), AdaptiveSparseLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
+    trial = BatchEvaluation(Ensemble.of([], 1), AdaptiveSparseLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
     ((_, number),) = Worthwhile().assign(trial)
     assert number is None
 
@@ -108,7 +108,7 @@ def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
 def test_want_of_room_is_no_reason_where_there_may_be_no_more_models():
     X = np.linspace(0.0, 20.0, 400)[:, None]
     y = np.sin(3.0 * X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(400)
-    learner, ensemble = AdaptiveSparseLearner(SquaredExponential(), max_inducing=12, max_iter=10), Ensemble.empty(1)
+    learner, ensemble = AdaptiveSparseLearner(SquaredExponential(), max_inducing=12, max_iter=10), Ensemble.of([], 1)
     decisions = []
     for number, batch in enumerate(np.split(np.arange(400), 10)):
         trials = [
