@@ -38,21 +38,21 @@ def edited_text(data, rng):
 
 def forged_header(data, rng):
     """Somebody edits one value of the header and makes the check sum right again."""
-    contents = container.from_bytes(data)
+    contents = container.decode(data)
     header = json.loads(json.dumps(contents.header))
     _spoil(header, rng)
-    return container.to_bytes(contents._replace(header=header))
+    return container.encode(contents._replace(header=header))
 
 
 def forged_array(data, rng):
     """Somebody edits, cuts, reshapes or drops an array and makes the check sum right again."""
-    contents = container.from_bytes(data)
+    contents = container.decode(data)
     arrays = {name: array.copy() for name, array in contents.arrays.items()}
     name = rng.choice(sorted(arrays))
     arrays[name] = _spoiled_array(arrays[name], rng)
     if rng.random() < 0.1:
         del arrays[name]
-    return container.to_bytes(contents._replace(arrays=arrays))
+    return container.encode(contents._replace(arrays=arrays))
 
 
 IN_TRANSIT = [flipped_bit, truncated, extended, overwritten, edited_text]

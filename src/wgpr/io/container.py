@@ -1,65 +1,68 @@
-"""One file for a saved map: arrays and a JSON header in the safetensors format, checked when it is read.
+"""The container of a map file: arrays and a versioned JSON header in the safetensors format, with a check sum.
 
-Reading never runs code. Whatever the bytes are, the answer is the header and the arrays that were written, or a
-`MapError` that says what is wrong with them.
+Reading runs no code of the file. The result is the header and the arrays that were written; any other bytes raise a
+`MapError` that names the file, the fault and the remedy.
 """
 
 import json
 import os
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save as safetensors_bytes
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
 
 FORMAT = "wgpr-map"
-VERSION = 2
+VERSION = 3
 
-# Larger files are not read unless the caller says so: a wrong file must not fill the memory.
+# Largest file that is read unless the caller allows more: a wrong file must not fill the memory.
 MAX_BYTES = 1 << 30
 
 Arrays = dict[str, NDArray[Any]]
 
-_DTYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-
 
 class MapError(ValueError):
-    """A file is not a saved map, or not a whole one; or something cannot be part of a map."""
+    """A file is not a complete map, or something cannot be saved in one."""
 
 
 class Contents(NamedTuple):
-    """What a map file holds. header : what JSON can hold; arrays : by name; version : of the format."""
+    """What a map file holds. header : JSON values; arrays : by name; version : of the format."""
 
     header: dict[str, Any]
     arrays: Arrays
     version: int = VERSION
 
 
-def to_bytes(contents: Contents) -> bytes:
-    """The file. The same contents make the same bytes."""
+def require(condition: bool, what: str) -> None:
+    """Raise `MapError` unless the part of a file called `what` is as it must be."""
+    if not condition:
+        raise MapError(f"its {what} makes no sense")
+
+
+def encode(contents: Contents) -> bytes:
+    """The bytes of the file. The same contents give the same bytes."""
     header = json.dumps(contents.header, allow_nan=False, separators=(",", ":"))
-    head = f"{contents.version} {_digest(contents.version, header, contents.arrays)} {header}"
-    contiguous = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
-    return safetensors_bytes(contiguous, {FORMAT: head})
+    arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
+    return save_tensors(arrays, {FORMAT: f"{contents.version} {_digest(contents.version, header, arrays)} {header}"})
 
 
-def from_bytes(data: bytes, name: str = "the map") -> Contents:
-    """What is in the file; `name` is what an error calls it."""
-    version, digest, header = _head(data, name)
+def decode(data: bytes, name: str = "the map") -> Contents:
+    """The contents of a file; errors call it `name`."""
+    version, digest, header = _metadata(data, name)
     try:
-        arrays = {key: _array(tensor) for key, tensor in deserialize(data)}  # type: ignore[no-untyped-call]
+        arrays = load_tensors(data)
     except (SafetensorError, KeyError, ValueError, OverflowError) as error:
         raise MapError(f"{name} is truncated or damaged ({error}); use a backup or fit again") from error
     if digest != _digest(version, header, arrays):
         raise MapError(f"{name} was altered after it was written: its check sum is wrong; use a backup or fit again")
-    return Contents(_parsed(header, name), arrays, version)
+    return Contents(_parse(header, name), arrays, version)
 
 
 def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
-    """What is in the file at `path`, which may have `max_bytes` at the most."""
+    """The contents of the file at `path`; a file of more than `max_bytes` is refused."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
@@ -67,47 +70,39 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
                 f"{os.fspath(path)} has {size:,} bytes and a map of at most {max_bytes:,} was expected; "
                 "if it is right, allow it with max_bytes"
             )
-        return from_bytes(file.read(max_bytes), os.fspath(path))
+        return decode(file.read(max_bytes), os.fspath(path))
 
 
-def _head(data: bytes, name: str) -> tuple[int, str, str]:
-    """Version of the format, check sum and header."""
-    foreign = MapError(f"{name} is not a map that wgpr saved; make one with `wgpr fit` or with the method save")
+def _metadata(data: bytes, name: str) -> tuple[int, str, str]:
+    """Version of the format, check sum and header, after the length of the head was checked."""
     n_head = int.from_bytes(data[:8], "little")
-    if data[8:9] != b"{":
-        raise foreign
-    if n_head > len(data) - 8:
+    is_table = data[8:9] == b"{"
+    if is_table and n_head > len(data) - 8:
         raise MapError(f"{name} is truncated; use a backup or fit again")
-    metadata = _parsed(data[8 : 8 + n_head], name).get("__metadata__")
+    metadata = _parse(data[8 : 8 + n_head], name).get("__metadata__") if is_table else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get(FORMAT), str):
-        raise foreign
+        raise MapError(f"{name} is not a map that wgpr saved; make one with `wgpr fit` or with the method save")
     version, digest, header = (*metadata[FORMAT].split(" ", 2), "", "")[:3]
-    return _known_version(version, name), digest, header
+    if not (version.isdecimal() and 0 < len(version) < 9):
+        raise MapError(f"{name} is damaged: its format is {version[:20]!r}; use a backup or fit again")
+    if int(version) > VERSION:
+        raise MapError(f"{name} was written by a newer wgpr: it has format {version}, not {VERSION}; upgrade wgpr")
+    return int(version), digest, header
 
 
-def _known_version(version: str, name: str) -> int:
-    if version not in {str(known) for known in range(1, VERSION + 1)}:
-        raise MapError(f"{name} has format {version[:20]!r} and this wgpr reads up to {VERSION}; update wgpr")
-    return int(version)
-
-
-def _parsed(text: str | bytes, name: str) -> dict[str, Any]:
+def _parse(text: str | bytes, name: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MapError(f"{name} is damaged: its header cannot be read; use a backup or fit again") from error
     if not isinstance(parsed, dict):
-        raise MapError(f"{name} is damaged: its header is no table; use a backup or fit again")
+        raise MapError(f"{name} is damaged: its header is not a table; use a backup or fit again")
     return parsed
-
-
-def _array(tensor: Mapping[str, Any]) -> NDArray[Any]:
-    return np.frombuffer(tensor["data"], dtype=_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
 
 
 def _digest(version: int, header: str, arrays: Arrays) -> str:
     digest = blake2b(f"{version}\n{header}\n".encode(), digest_size=16)
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(array.tobytes())
     return digest.hexdigest()

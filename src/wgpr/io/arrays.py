@@ -1,0 +1,287 @@
+"""Local models and step records as flat arrays, and back (docs/format.md).
+
+Models differ in size, so rows of all models stand one model after the other in one array, and `n_inputs` says how many
+belong to each. Triangular matrices are stored without their zeros. The full form keeps every bit. The compact form is
+float32 and holds what prediction needs: pseudo-inputs and whitened summary, or the rows of an exact model.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpr.ensemble.evaluation import Change, StepRecord
+from wgpr.gp.bound import Summary
+from wgpr.gp.exact import ExactLearner, ExactModel
+from wgpr.gp.hyperparameters import Scales
+from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.linalg import Array, Indices, read_only
+from wgpr.gp.sparse import SparseModel
+from wgpr.io.container import Arrays, MapError, require
+
+# These arrays have an entry for each model. All others have the rows of all models.
+_PER_MODEL = {
+    "n_inputs", "n_seen", "n_summary", "centre", "log_evidence", "log_normaliser",
+    "theta", "neighbourhood", "mean", "scales",
+}  # fmt: skip
+
+# Arrays of the history by fields of `StepRecord`: one number for each step, or a list of them with its length.
+_OF_STEPS = {
+    "n_samples": ("step_samples", "i"),
+    "seconds": ("step_seconds", "f"),
+    "n_evaluations": ("step_evaluations", "i"),
+    "evidence_new": ("step_evidence_new", "f"),
+}
+_LISTS = {
+    "candidates": ("step_candidates", "i", ()),
+    "w_old": ("step_candidates", "f", ()),
+    "w_new": ("step_candidates", "f", ()),
+    "evidence": ("step_candidates", "f", ()),
+    "changes": ("step_changes", "i", (3,)),
+    "merged": ("step_merged", "i", (2,)),
+}
+_DTYPES: Mapping[str, type] = {"i": np.int64, "f": np.float64}
+
+
+def read_array(arrays: Arrays, name: str, kind: str, *shape: int | None, finite: bool = True) -> NDArray[Any]:
+    """A checked copy of an array of a file, as int64 or float64.
+
+    kind : "i" for integers, "f" for floating point; shape : None for any length; finite : False to allow NaN.
+    """
+    if name not in arrays:
+        raise MapError(f"it has no array {name}")
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(n in (None, given) for n, given in zip(shape, array.shape, strict=True))
+    require(fits and array.dtype.kind == kind and (not finite or bool(np.isfinite(array).all())), f"array {name}")
+    return array.astype(_DTYPES[kind])
+
+
+# Models to arrays
+
+
+def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
+    """Arrays that hold these models, at least one, all of one class."""
+    parts = [_model_arrays(model, compact) for model in models]
+    joins = {name: np.stack if name in _PER_MODEL else np.concatenate for name in parts[0]}
+    arrays = {name: join([part[name] for part in parts]) for name, join in joins.items()}
+    return {name: _to_32_bits(array) for name, array in arrays.items()} if compact else arrays
+
+
+def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
+    arrays = {
+        "n_inputs": len(model.inputs),
+        "n_seen": model.n_seen,
+        "inputs": model.inputs,
+        "centre": model.centre,
+        "log_evidence": model.log_evidence,
+    }
+    factors = {} if compact else {"L": model.L[np.tril_indices(len(model.L))], "alpha": model.alpha}
+    if isinstance(model, ExactModel):
+        return {**arrays, **factors, "targets": model.targets}
+    return {**arrays, **factors, **_sparse_arrays(model), **(_whitened(model) if compact else _summary(model))}
+
+
+def _sparse_arrays(model: SparseModel) -> dict[str, Any]:
+    return {
+        "theta": model.theta.to_vector(),
+        "neighbourhood": model.shared.to_vector(),
+        "mean": model.mean,
+        "scales": np.append(model.scales.inputs, model.scales.target),
+    }
+
+
+def _summary(model: SparseModel) -> dict[str, Any]:
+    return {
+        "n_summary": len(model.summary),
+        "R": model.summary.R.ravel(order="F"),
+        "r": model.summary.r,
+        "L_B": model.L_B[np.tril_indices(len(model.L_B))],
+        "log_normaliser": model.log_normaliser,
+    }
+
+
+def _whitened(model: SparseModel) -> dict[str, Any]:
+    """The whitened summary for hyperparameters and pseudo-inputs that are rounded already, as they will be loaded."""
+    theta = Hyperparameters.from_vector(_rounded(model.theta.to_vector()), model.inputs.shape[1])
+    U, r = model.whitened_summary(theta, _rounded(model.inputs))
+    return {"n_summary": len(r), "U": U[np.triu_indices(len(U), m=U.shape[1])], "r": r}
+
+
+def _rounded(array: Array) -> Array:
+    """The nearest numbers that float32 can hold."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float32).astype(np.float64)
+    if not np.isfinite(rounded).all():
+        raise MapError("the models have numbers that float32 cannot hold; save without compact")
+    return rounded
+
+
+def _to_32_bits(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.int32) if array.dtype.kind == "i" else _rounded(array).astype(np.float32)
+
+
+# Arrays to models
+
+
+def unpack_models(
+    arrays: Arrays, learner: Any, n_features: int, *, compact: bool, outputs: tuple[int, ...] = ()
+) -> list[Any]:
+    """The models that were packed. learner : the one that made them; outputs : () or (k,), shape of a target."""
+    reader = _Reader(arrays, n_features, outputs)
+    fields: dict[str, Sequence[Any]] = {
+        "n_seen": reader.counts("n_seen", least=1).tolist(),
+        "centre": reader.per_model("centre", n_features),
+        "log_evidence": reader.per_model("log_evidence"),
+    }
+    if not compact:
+        fields |= {"L": reader.triangles("L"), "alpha": reader.rows("alpha", reader.n_inputs, *outputs)}
+    if not isinstance(learner, ExactLearner):
+        return _sparse_models(reader, learner.kernel, fields, compact)
+    fields |= {"inputs": reader.inputs, "targets": reader.rows("targets", reader.n_inputs, *outputs)}
+    make = ExactModel.of_rows if compact else ExactModel
+    return [make(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
+
+
+class _Reader:
+    """Checks each array of a file when it is read, and splits it by models. The parts are read-only.
+
+    n_inputs : (J,) pseudo-inputs (or rows) of each model; inputs : (M, d) of each; outputs : () or (k,).
+    """
+
+    def __init__(self, arrays: Arrays, n_features: int, outputs: tuple[int, ...]) -> None:
+        self.arrays, self.n_features, self.outputs = arrays, n_features, outputs
+        self.n_inputs = read_array(arrays, "n_inputs", "i", None)
+        require(bool((self.n_inputs > 0).all()), "array n_inputs")
+        # Checked before other sizes: products of numbers that are no larger than an array do not overflow.
+        self.inputs = self.rows("inputs", self.n_inputs, n_features)
+
+    def counts(self, name: str, *, least: int = 0) -> Indices:
+        counts = read_array(self.arrays, name, "i", len(self.n_inputs))
+        require(bool((counts >= least).all()), f"array {name}")
+        return counts
+
+    def per_model(self, name: str, *shape: int) -> list[Any]:
+        """A number, or an array of this shape, for each model."""
+        array = read_array(self.arrays, name, "f", len(self.n_inputs), *shape)
+        return list(map(read_only, array)) if shape else array.tolist()
+
+    def rows(self, name: str, sizes: Indices, *shape: int) -> list[Array]:
+        """An array (size, *shape) for each model."""
+        array = read_array(self.arrays, name, "f", None, *shape)
+        return [read_only(part.copy()) for part in _split(array, sizes, name)]
+
+    def triangles(self, name: str) -> list[Array]:
+        """A lower triangular matrix (M, M) for each model."""
+        M = self.n_inputs
+        return [_lower_matrix(flat, m) for flat, m in zip(self.rows(name, M * (M + 1) // 2), M, strict=True)]
+
+    def thetas(self, name: str, n_shape: int) -> list[Hyperparameters]:
+        vectors = self.per_model(name, self.n_features + 2 + n_shape)
+        require(all((vector > 0).all() for vector in vectors), f"array {name}")
+        return [Hyperparameters.from_vector(vector, self.n_features) for vector in vectors]
+
+
+def _sparse_models(reader: _Reader, kernel: Any, fields: dict[str, Sequence[Any]], compact: bool) -> list[SparseModel]:
+    M, K = reader.n_inputs, reader.counts("n_summary")
+    require(bool((K <= M).all()), "array n_summary")
+    r = reader.rows("r", K, *reader.outputs)
+    scales = reader.per_model("scales", reader.n_features + 1)
+    fields = fields | {
+        "theta": reader.thetas("theta", kernel.n_shape),
+        "mean": reader.per_model("mean", *reader.outputs),
+        "scales": [Scales(row[:-1], float(row[-1])) for row in scales],
+    }
+    if compact:
+        U = map(_upper_trapezoid, reader.rows("U", M * K - K * (K - 1) // 2), K, M)
+        fields |= {"Z": reader.inputs, "whitened": list(zip(U, r, strict=True))}
+        return _with_neighbourhoods(
+            [SparseModel.from_whitened_summary(kernel, **model) for model in _each(fields)], reader
+        )
+    R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
+    fields |= {
+        "summary": list(map(Summary, reader.inputs, R, r)),
+        "L_B": reader.triangles("L_B"),
+        "log_normaliser": reader.per_model("log_normaliser"),
+    }
+    return _with_neighbourhoods([SparseModel(kernel, **model) for model in _each(fields)], reader)
+
+
+def _with_neighbourhoods(models: list[SparseModel], reader: _Reader) -> list[SparseModel]:
+    """The models with their hyperparameters for use with neighbours, where these differ from their own."""
+    if "neighbourhood" not in reader.arrays:  # format 1
+        return models
+    pairs = zip(models, reader.thetas("neighbourhood", models[0].kernel.n_shape), strict=True)
+    return [
+        model if np.array_equal(model.theta.to_vector(), theta.to_vector()) else replace(model, neighbourhood=theta)
+        for model, theta in pairs
+    ]
+
+
+def _each(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """The fields of each model or record, from the values of each field."""
+    return [dict(zip(fields, values, strict=True)) for values in zip(*fields.values(), strict=True)]
+
+
+def _split(array: NDArray[Any], sizes: Indices, name: str) -> list[NDArray[Any]]:
+    """Parts of these sizes, which must add up to the length of the array."""
+    is_sum = bool((sizes >= 0).all() and (sizes <= len(array)).all()) and int(sizes.sum()) == len(array)
+    require(is_sum, f"array {name}")
+    return np.split(array, np.cumsum(sizes)[:-1])[: len(sizes)]
+
+
+def _lower_matrix(flat: Array, size: int) -> Array:
+    L = np.zeros((size, size), order="F")  # as LAPACK makes it: memory order decides the last bits of products
+    L[np.tril_indices(size)] = flat
+    return read_only(L)
+
+
+def _upper_trapezoid(flat: Array, n_rows: int, n_columns: int) -> Array:
+    U = np.zeros((n_rows, n_columns))
+    U[np.triu_indices(n_rows, m=n_columns)] = flat
+    return U
+
+
+# History
+
+
+def pack_history(records: Sequence[StepRecord]) -> Arrays:
+    """Arrays that hold these records. NaN stands for None."""
+    arrays: Arrays = {}
+    for field, (name, kind) in _OF_STEPS.items():
+        arrays[name] = np.array([getattr(record, field) for record in records], dtype=_DTYPES[kind])
+    for field, (sizes, kind, shape) in _LISTS.items():
+        lists = [getattr(record, field) for record in records]
+        arrays[sizes] = np.array(list(map(len, lists)), dtype=np.int64)
+        arrays[field] = np.array([value for values in lists for value in values], dtype=_DTYPES[kind]).reshape(
+            -1, *shape
+        )
+    return arrays
+
+
+def unpack_history(arrays: Arrays, n_steps: int) -> tuple[StepRecord, ...]:
+    """The records that were packed; the last is of step number `n_steps - 1`."""
+    n_records = len(read_array(arrays, "step_candidates", "i", None))
+    fields: dict[str, Iterable[Any]] = {"number": range(n_steps - n_records, n_steps)}
+    for field, (name, kind) in _OF_STEPS.items():
+        if name != "step_evaluations" or name in arrays:  # the first maps have none
+            fields[field] = _with_none(read_array(arrays, name, kind, n_records, finite=False))
+    for field, (name, kind, shape) in _LISTS.items():
+        if field != "merged" or field in arrays:  # format 1 has none
+            sizes = read_array(arrays, name, "i", n_records)
+            values = read_array(arrays, field, kind, None, *shape, finite=False)
+            fields[field] = map(_with_none, _split(values, sizes, field))
+    return tuple(map(_record, _each(fields)))
+
+
+def _record(fields: dict[str, Any]) -> StepRecord:
+    failed = zip(fields["candidates"], fields["evidence"], strict=True)
+    changes = tuple(Change(model, n_samples, bool(is_new)) for model, n_samples, is_new in fields["changes"])
+    merged = tuple((first, second) for first, second in fields.get("merged", ()))
+    dropped = tuple(number for number, evidence in failed if evidence is None)
+    return StepRecord(**fields | {"dropped": dropped, "changes": changes, "merged": merged})
+
+
+def _with_none(values: NDArray[Any]) -> tuple[Any, ...]:
+    return tuple(None if value != value else value for value in values.tolist())

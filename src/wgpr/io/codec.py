@@ -1,0 +1,244 @@
+"""An estimator as the contents of a map file, and back.
+
+Only classes on a fixed list are made from a file, and every value is checked: a file may hold anything.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from wgpr.ensemble.ensemble import Ensemble
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.regressors import METHODS, PUBLISHED
+from wgpr.estimators.state import State
+from wgpr.estimators.units import Units
+from wgpr.gp.exact import ExactLearner
+from wgpr.gp.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
+from wgpr.io.arrays import pack_history, pack_models, read_array, unpack_history, unpack_models
+from wgpr.io.container import VERSION, Contents, MapError, require
+from wgpr.rules.batching import InOrder, Regional
+from wgpr.rules.calibration import Calibration
+from wgpr.rules.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
+from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
+
+ESTIMATORS: Mapping[str, type[EnsembleRegressor]] = {kind.__name__: kind for kind in METHODS.values()}
+
+# Classes of values in a header. Each is made by its constructor from what `vars` holds.
+_VALUES: Mapping[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        SquaredExponential, Matern32, Matern52, RationalQuadratic, Hyperparameters,
+        Wasserstein, Worthwhile, Evidence, KernelDistance, Never, Always, InOrder, Regional,
+        Nearest, Weighted, BestFew, Barycenter, RobustBCM, Joined,
+        SparseLearner, AdaptiveSparseLearner, ExactLearner, Units,
+    )
+}  # fmt: skip
+
+# Values of the header
+
+
+def to_json(value: Any, name: str) -> Any:
+    """What stands for `value` in JSON; errors call it `name`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.random.RandomState):
+        return None  # the seed that was drawn from it is part of the state
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"number": str(value)}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if _VALUES.get(type(value).__name__) is type(value):
+        return {"object": type(value).__name__, **{key: to_json(part, name) for key, part in vars(value).items()}}
+    raise MapError(f"{name} is {value!r}, which a map cannot hold; use a {name} of wgpr's own, or pickle the estimator")
+
+
+def from_json(value: Any) -> Any:
+    """The value that `to_json` was given; raises `MapError` for anything else."""
+    if isinstance(value, list):
+        raise MapError("a list is not a setting")
+    if not isinstance(value, dict):
+        return value
+    try:
+        if "number" in value:
+            return {"inf": np.inf, "-inf": -np.inf}[value["number"]]
+        if "array" in value:
+            return _array(value["array"])
+        return _VALUES[value["object"]](**{key: from_json(part) for key, part in value.items() if key != "object"})
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise MapError(f"{str(value)[:80]} is not a setting ({error})") from error
+
+
+def _array(values: list[Any]) -> Any:
+    array = np.array(values)
+    if array.dtype == np.bool_:
+        return array
+    array = array.astype(np.float64)
+    require(bool(np.isfinite(array).all()), "array")
+    return array
+
+
+# Estimator to contents
+
+
+def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents:
+    """The map of a fitted estimator. compact : only what prediction needs, in float32."""
+    kind, state = type(estimator).__name__, estimator._state
+    if ESTIMATORS.get(kind) is not type(estimator):
+        raise MapError(f"{kind} is not an estimator of wgpr's own, so its map could not be loaded; pickle it instead")
+    estimator._method()  # raises an error for a wrong setting: such a map could not be loaded
+    if compact and not len(state.ensemble):
+        raise MapError("there is no model yet to save compactly; learn the waiting rows with flush() first")
+    names, target_name = getattr(estimator, "feature_names_in_", None), estimator.target_name_
+    header = {
+        "wgpr": version("wgpr"),
+        "estimator": kind,
+        "settings": {name: to_json(value, name) for name, value in estimator.get_params(deep=False).items()},
+        "n_features": int(estimator.n_features_in_),
+        "feature_names": None if names is None else list(map(str, names)),
+        "target_name": list(target_name) if isinstance(target_name, tuple) else target_name,
+        **({"n_outputs": state.pending_y.shape[1]} if state.pending_y.ndim > 1 else {}),
+        "compact": compact,
+        "seed": state.seed,
+        "units": to_json(state.units, "units"),
+        "learner": to_json(state.learner, "kernel"),
+    }
+    models = pack_models(state.ensemble.models, compact=compact) if len(state.ensemble) else {}
+    progress = encode_progress(state, compact=compact)
+    return Contents(header | progress.header, models | progress.arrays)
+
+
+def encode_progress(state: State, *, compact: bool) -> Contents:
+    """How far a stream has come: the state without models, units and learner."""
+    calibration = state.calibration
+    header = {
+        "n_steps": state.n_steps,
+        "n_seen": state.ensemble.n_learned if compact else state.n_seen,
+        "bounds": to_json(state.bounds, "bounds"),
+        "std_factor": calibration.factor if compact else calibration.initial_factor,
+    }
+    arrays = {"waiting_X": state.pending_X, "waiting_y": state.pending_y, "residuals": calibration.residuals}
+    return Contents(header, {} if compact else arrays | pack_history(state.records))
+
+
+# Contents to estimator
+
+
+def decode_estimator(contents: Contents) -> EnsembleRegressor:
+    """The estimator that was saved; any error means that the contents make no sense."""
+    header, arrays = _upgraded(contents.header, contents.version), contents.arrays
+    settings = {name: from_json(value) for name, value in header["settings"].items()}
+    estimator, compact = ESTIMATORS[header["estimator"]](**settings), header["compact"]
+    n_features = estimator.n_features_in_ = _count(header, "n_features", least=1)
+    require(estimator._method().n_features in (None, n_features), "settings")
+    outputs = (_count(header, "n_outputs", least=1),) if header.get("n_outputs") is not None else ()
+    name, names = header["target_name"], header["feature_names"]
+    estimator.target_name_ = _names("target_name", name, *outputs) if isinstance(name, list) else name
+    require(isinstance(estimator.target_name_, str | tuple | None), "target_name")
+    if names is not None:
+        estimator.feature_names_in_ = np.array(_names("feature_names", names, n_features), dtype=object)
+    units, learner = from_json(header["units"]), from_json(header["learner"])
+    if units is not None or learner is not None or "n_inputs" in arrays:
+        _check_units(units, n_features, outputs)
+        _check_learner(learner, n_features, outputs)
+    has_models = "n_inputs" in arrays
+    models = unpack_models(arrays, learner, n_features, compact=compact, outputs=outputs) if has_models else []
+    progress = decode_progress(contents, n_features, outputs, compact=compact)
+    ensemble, seed = Ensemble.of(models, n_features), _count(header, "seed")
+    estimator._state = State(ensemble, seed, units=units, learner=learner, **progress)
+    return estimator
+
+
+def decode_progress(contents: Contents, n_features: int, outputs: tuple[int, ...], *, compact: bool) -> dict[str, Any]:
+    """The fields of the state that `encode_progress` stored; the compact form has no history and no waiting rows."""
+    header, arrays = contents.header, contents.arrays
+    bounds, n_steps = from_json(header["bounds"]), _count(header, "n_steps")
+    std_factor = header.get("std_factor", header.get("stretch", 1.0))  # "stretch" in format 2, none in format 1
+    require(isinstance(bounds, np.ndarray) and bounds.shape == (2, n_features), "bounds")
+    require(isinstance(std_factor, float) and 0 < std_factor < np.inf, "std_factor")
+    X, y, records, residuals = np.empty((0, n_features)), np.empty((0, *outputs)), (), np.empty((0, 3))
+    if not compact:
+        X = read_array(arrays, "waiting_X", "f", None, n_features)
+        y = read_array(arrays, "waiting_y", "f", len(X), *outputs)
+        records = unpack_history(arrays, n_steps)
+    if not compact and contents.version > 1:
+        residuals = read_array(arrays, "residuals", "f", None, 3, *(outputs if len(arrays["residuals"]) else ()))
+        require(bool((residuals[:, 1:] >= 0).all()), "residuals")
+    return {
+        "pending_X": X,
+        "pending_y": y,
+        "bounds": bounds,
+        "records": records,
+        "n_steps": n_steps,
+        "n_seen": _count(header, "n_seen"),
+        "calibration": Calibration(residuals, std_factor),
+    }
+
+
+def _upgraded(header: dict[str, Any], version: int) -> dict[str, Any]:
+    """The header of an older format in the names of the current one, without settings that no longer exist."""
+    if version == VERSION:
+        return header
+    settings, learner, units = header["settings"], header["learner"], header["units"]
+    if version == 1 and header["estimator"] == "WGPRegressor":
+        settings = {**PUBLISHED, **settings}  # at that time these were the defaults
+    if settings.get("buffer_size", 1000) != 1000 and settings["batching"] == "regional":
+        sizes = {name: settings[name] for name in ("batch_size", "buffer_size")}
+        settings = {**settings, "batching": {"object": "Regional", **sizes}}
+    dropped = {"n_jobs", "history_size", "thorough", "buffer_size"}
+    # Settings without effect were allowed.
+    dropped |= {"threshold"} if settings.get("splitting", "wasserstein") != "wasserstein" else set()
+    dropped |= {"max_inducing", "forgetting"} if settings.get("n_inducing", "auto") != "auto" else set()
+    settings = {name: value for name, value in settings.items() if name not in dropped}
+    if learner is not None and learner["object"] == "GrowingLearner":
+        learner = {**learner, "object": "AdaptiveSparseLearner"}
+    if units is not None:
+        new_names = {"zero": "target_offset", "height": "target_scale"}
+        units = {new_names.get(name, name): value for name, value in units.items()}
+    return {**header, "settings": settings, "learner": learner, "units": units}
+
+
+def _count(header: Mapping[str, Any], name: str, least: int = 0) -> int:
+    value = header[name]
+    require(type(value) is int and least <= value < 2**63, name)
+    return int(value)
+
+
+def _names(field: str, names: Any, n_names: int = 0) -> tuple[str, ...]:
+    require(isinstance(names, list) and len(names) == n_names and all(isinstance(name, str) for name in names), field)
+    return tuple(names)
+
+
+def _check_learner(learner: Any, n_features: int, outputs: tuple[int, ...]) -> None:
+    require(isinstance(learner, SparseLearner | AdaptiveSparseLearner | ExactLearner), "learner")
+    require(isinstance(learner.kernel, Kernel), "kernel")
+    if isinstance(learner, ExactLearner):
+        require(isinstance(learner.theta, Hyperparameters) and _is_of_targets(learner.mean, outputs), "learner")
+        theta = learner.theta.to_vector()
+        require(len(theta) == n_features + 2 + learner.kernel.n_shape and bool((theta > 0).all()), "learner")
+        require(isinstance(learner.max_samples, int | None), "learner")
+        return
+    limit = learner.n_inducing if isinstance(learner, SparseLearner) else learner.max_inducing
+    require(type(limit) is int and limit > 0 and type(learner.max_iter) is int, "learner")
+    require(isinstance(learner.learn_hyperparameters, bool), "learner")
+    if isinstance(learner, AdaptiveSparseLearner):
+        require(isinstance(learner.forgetting, float) and 0 <= learner.forgetting < 1, "learner")
+
+
+def _check_units(units: Any, n_features: int, outputs: tuple[int, ...]) -> None:
+    require(isinstance(units, Units), "units")
+    arrays = (units.origin, units.spread, units.ratio, units.rounds_inputs)
+    require(all(isinstance(array, np.ndarray) and array.shape == (n_features,) for array in arrays), "units")
+    require(all(_is_of_targets(value, outputs) for value in (units.target_offset, units.target_scale)), "units")
+    require(all(bool(np.all(value > 0)) for value in (units.spread, units.ratio, units.target_scale)), "units")
+    require(units.rounds_inputs.dtype == np.bool_ and _is_of_targets(units.rounds_target, outputs, bool), "units")
+
+
+def _is_of_targets(value: Any, outputs: tuple[int, ...], kind: type[Any] = float) -> bool:
+    """Whether it is a finite number or, for `outputs` (k,), an array of k of them."""
+    is_array = isinstance(value, np.ndarray) and value.shape == outputs and value.dtype == kind
+    return (is_array if outputs else isinstance(value, kind)) and bool(np.isfinite(value).all())

@@ -1,0 +1,54 @@
+"""Atomic writes: a file is replaced as a whole or stays as it was, also if the program or the machine stops."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path to write to. At the end of the block that file takes the place of `path` at once.
+
+    A reader of `path` finds the old file or the new one. If the block fails, the old file stays.
+    """
+    target = check_destination(path)
+    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
+    try:
+        yield temporary
+        _sync(temporary, os.O_RDONLY)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if hasattr(os, "O_DIRECTORY"):  # POSIX: the new name must reach the disk too
+        _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replace the file at `path` by `data`, as a whole or not at all."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def check_destination(path: str | os.PathLike[str]) -> Path:
+    """The path with links resolved; raises an error if no file can be written there. Call it before long work."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{target} is not a regular file and would be replaced by one; name another file")
+    return target
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
