@@ -1,8 +1,8 @@
-"""The units that an ensemble works in: those of its first rows, whatever units the user has.
+"""Internal units of an ensemble: location and scale of its first rows.
 
 Optimisation is chaotic: a change in the last digit of one number can end in another, equally good optimum. Rows are
 therefore shifted, scaled and rounded (to 26 binary digits of the spread, far below any noise), so that metres and
-kilometres give the same numbers to the last bit, and with them the same ensemble.
+kilometres give the same numbers to the last bit, and the same ensemble.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from wgpr.gp.linalg import Array, columns
 
 _STEPS = 2.0**26
 
-# Further away than this all queries are the same: nothing is known there, and squares must be representable.
+# Queries are clipped to this distance, so that squares do not overflow.
 _FAR = 1e60
 
 
@@ -27,7 +27,7 @@ class Units:
 
     origin, spread : (d,) of the inputs; ratio : (d,) of each spread to the unit of length.
     target_offset, target_scale : origin and unit of the target; (k,) if there is a column for each output.
-    rounds_inputs : (d,), rounds_target : whether the spread is known, and so what is too small to matter.
+    rounds_inputs : (d,), rounds_target : whether values are rounded; not if the first rows are constant.
     """
 
     origin: Array
@@ -67,10 +67,9 @@ class Units:
 
     @property
     def target_unit(self) -> float:
-        """What amplitudes, noises, distances and evidences are told in: the unit of the target, if there is one.
+        """User units per internal target unit, for amplitudes, noises, distances and evidences.
 
-        Several outputs have a unit each. What is one number for all of them is told in these units, so that it is the
-        same whatever units the user has.
+        Several outputs have a unit each; a number for all of them stays in internal units: this is 1.
         """
         return float(np.ravel(self.target_scale)[0]) if np.size(self.target_scale) == 1 else 1.0
 
@@ -98,12 +97,12 @@ class Units:
 
 
 def _of_outputs(values: NDArray[Any], y: Array) -> Any:
-    """`values` (k,) of the outputs, or the only one of them if `y` has no axis for them."""
+    """`values` (k,) of the outputs, or the only one as a number if `y` is (n,)."""
     return values if y.ndim > 1 else values.item()
 
 
 def _typical_deviation(X: Array, centre: Array | float, otherwise: Array | float) -> Array:
-    """Of each column: the median, because one outlier must not make everything else too small to matter."""
+    """Median absolute deviation of each column, which is robust against outliers; `otherwise` where it is zero."""
     median = np.median(np.abs(X - centre), axis=0)
     return np.where(median > 0, median, otherwise)
 

@@ -18,7 +18,7 @@ _NO_SHAPE = np.empty(0)
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What a model learns about its part of the world, in the units of the data.
+    """Hyperparameters of a model, in the units of the data.
 
     amplitude : standard deviation `sf` of the field.
     lengthscales : (d,), one `l_i` for each input.
@@ -43,9 +43,9 @@ class Hyperparameters:
         """The logarithm of each: the variables of the optimiser."""
         return np.log(self.to_vector())
 
-    def scaled(self, length: Array | float, height: float) -> "Hyperparameters":
-        """The same in other units: inputs are `length` (d,) times what they were, targets `height` times."""
-        return Hyperparameters(self.amplitude * height, self.lengthscales * length, self.noise * height, self.shape)
+    def scaled(self, length: Array | float, target: float) -> "Hyperparameters":
+        """The same in other units: inputs are multiplied by `length` (d,), targets by `target`."""
+        return Hyperparameters(self.amplitude * target, self.lengthscales * length, self.noise * target, self.shape)
 
     @classmethod
     def from_vector(cls, theta: Array, n_features: int) -> "Hyperparameters":
@@ -188,7 +188,7 @@ def as_kernel(kernel: "str | Kernel") -> Kernel:
 
 
 class KernelBlock:
-    """The covariance of the field at `X1` with the field at `X2`, and the way back for gradients.
+    """The covariance of the field at `X1` with the field at `X2`, with its reverse-mode gradient.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class KernelBlock:
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X1: Array, X2: Array) -> None:
         self.kernel, self.theta = kernel, theta
-        origin = X2[0] if len(X2) else 0.0  # the way back expands squares, which loses digits far from zero
+        origin = X2[0] if len(X2) else 0.0  # the gradient expands squares, which loses digits far from zero
         self.X1 = (X1 - origin) / theta.lengthscales
         self.X2 = (X2 - origin) / theta.lengthscales
         # Differences first, then squares: |x1|^2 + |x2|^2 - 2 x1.x2 would lose the digits of points that are
@@ -211,7 +211,7 @@ class KernelBlock:
         self.K *= kernel.variance(theta)
 
     def pull_back(self, G: Array) -> "PulledBack":
-        """Carry `G = dE/dK` (n1, n2) of a scalar `E` back to what `K` was made of; it is overwritten."""
+        """Gradients of a scalar `E`, given `G = dE/dK` (n1, n2), which is overwritten."""
         return PulledBack(self, G)
 
 
@@ -228,7 +228,7 @@ class PulledBack:
         self._GK = np.multiply(G, block.K, out=G)
         self.column_sums = _column_sums(self._GK)
         slope = block.profile.log_slope
-        if isinstance(slope, float):  # left to the small results
+        if isinstance(slope, float):  # a constant factor, applied to the small results
             self._W, self._factor, self._sums2 = self._GK, slope, self.column_sums
         else:
             self._W, self._factor = self._GK * slope, 1.0

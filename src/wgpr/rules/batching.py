@@ -1,7 +1,7 @@
-"""Which of the rows that wait are learned next. Any object with `n_ready` and `choose` will do.
+"""Batching rules: which of the pending rows are learned next.
 
-A rule chooses places in a queue and keeps nothing itself: rows that are learned leave the queue, all others stay, and
-so nothing is lost and nothing is learned twice, in whatever order rows come.
+Any object with the methods `n_ready` and `choose` is a rule. A rule chooses rows of a queue and has no state: rows that
+are learned leave the queue, all others stay, so that every row is learned once.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from wgpr.gp.linalg import Array, Indices
 
 
 class Batching(Protocol):
-    """Decides when there are enough rows, and which of them make a batch."""
+    """Decides when enough rows are pending, and which of them are the next batch."""
 
     def n_ready(self, n_learned: int) -> int:
-        """How many rows must wait before one of them is learned, when so many are learned already."""
+        """How many rows must be pending before a batch is learned, after so many were learned."""
 
     def choose(self, X: Array, ensemble: Ensemble) -> Indices:
-        """Places of the rows that are learned next, of all that wait: `X` (n, d), oldest first."""
+        """Indices of the rows that are learned next, of all pending rows `X` (n, d), oldest first."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class InOrder:
 
 @dataclass(frozen=True)
 class Regional:
-    """Rows wait until many are in the territory of one model: batches are local, even if the stream is not.
+    """Rows are learned together that are close together: batches are local, even if the stream is not.
 
-    A row belongs to the model with the nearest pseudo-input. The territory whose rows have waited longest, all
-    together, is learned next: one that has many, or old ones. If they are too many, it is the oldest with those that
-    are nearest to it. The buffer grows with what has been learned, so that the first batch need not wait.
+    A row belongs to the model with the nearest pseudo-input. The model whose pending rows have the largest total
+    waiting time is next. If they are more than a batch, it is the oldest with those nearest to it. The buffer grows with the
+    number of rows learned, so that the first batch need not wait.
 
-    buffer_size : rows that wait at the most.
+    buffer_size : the most pending rows.
     """
 
     batch_size: int

@@ -1,4 +1,4 @@
-"""Prediction rules: who answers a query, and how several answers become one. Any object with `combine` will do.
+"""Prediction rules: which models answer a query, and how their answers are combined.
 
 | rule | the answer is |
 |---|---|
@@ -6,11 +6,11 @@
 | `Weighted()` | a mixture weighted by closeness in input space (LGPR) |
 | `BestFew(3)` | a mixture of the few best, by closeness over variance (SOLAR GP) |
 | `Barycenter(3)` | the Wasserstein barycenter of the few nearest models |
-| `RobustBCM(3)` | the nearest model, sharpened by neighbours that know more |
-| `Joined(3)` | that of the nearest models, each joined with its neighbours, without a jump in between (WGPR's own) |
+| `RobustBCM(3)` | a committee of the nearest model and more certain neighbours |
+| `Joined(3)` | a continuous mixture of the nearest models, each joined with its neighbours (the default) |
 
-Every rule is an average of the models' means, with weights of its own and a variance that goes with them. One of
-your own:
+Every rule averages the models' means with weights of its own, and gives a variance. Any object with the method
+`combine` is a rule:
 
     class MostCertain:
         def combine(self, query):
@@ -18,8 +18,7 @@ your own:
             best = predictions.of(predictions.variances.argmin(axis=1)[:, None])
             return Mixture(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
 
-`query.X`, means and variances are in the ensemble's units (an estimator's `units_`); the answer is turned into the
-user's.
+`query.X`, means and variances are in the ensemble's units (`units_` of an estimator), which converts the result.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,13 +37,13 @@ from wgpr.gp.model import LocalModel
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
 
-# How fast the weight of a model fades with its distance, and what part of the largest weight is next to nothing.
+# Exponent of the decay of a weight with distance, and the fraction of the largest weight below which others are zero.
 _STEEPNESS = 8
 _NEGLIGIBLE = 1e-3
 
 
 class Predictions(NamedTuple):
-    """The answers of some models to n queries, k models each.
+    """Predictions of n queries by k models each.
 
     members : (n, k) numbers of the models; means, variances : (n, k) of the field; noise : (n, k) its variance.
     Several outputs share all but the means, which are (n, k, outputs).
@@ -56,14 +55,14 @@ class Predictions(NamedTuple):
     noise: Array
 
     def of(self, places: Indices) -> "Predictions":
-        """Only those at `places` (n, k') of each row."""
+        """Those at the columns `places` (n, k') of each row."""
         return Predictions._make(np.take_along_axis(part, expand_outputs(places, part), axis=1) for part in self)
 
 
 class Mixture(NamedTuple):
-    """Predictions made one: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field.
+    """A weighted average of predictions: `weights` (n, k) that sum to one over k, and the `variance` (n,) of the field.
 
-    Of several outputs the variance may be (n, outputs).
+    With several outputs the variance may be (n, outputs).
     """
 
     predictions: Predictions
@@ -87,24 +86,24 @@ class Mixture(NamedTuple):
 
 
 class PredictionRule(Protocol):
-    """Decides who answers, and makes one answer of several."""
+    """Chooses the models that answer a query, and combines their predictions."""
 
     def combine(self, query: "Query") -> Mixture: ...
 
 
 class Query:
-    """The ensemble, ready to be asked about the queries `X` (n, d)."""
+    """Queries `X` (n, d) to an ensemble."""
 
     def __init__(self, ensemble: Ensemble, X: Array) -> None:
         self.ensemble, self.X = ensemble, X
-        self.answering: Callable[[int], LocalModel] = ensemble.models.__getitem__  # who answers for model number ...
+        self.model: Callable[[int], LocalModel] = ensemble.models.__getitem__  # that predicts for a model number
 
     def nearest(self, n_models: int) -> Indices:
         """(n, k) numbers of the models that own the nearest pseudo-inputs, nearest first; k <= n_models."""
         return self.ensemble.index.owners(self.X, min(n_models, len(self.ensemble)))
 
     def nearest_with_distances(self, n_models: int) -> tuple[Indices, Array]:
-        """As `nearest`, and (n, k) how far away their nearest pseudo-inputs are."""
+        """As `nearest`, and (n, k) the distances of their nearest pseudo-inputs."""
         return self.ensemble.index.nearest(self.X, min(n_models, len(self.ensemble)))
 
     def log_closeness(self) -> Array:
@@ -112,14 +111,14 @@ class Query:
         return log_closeness(self.X, self.ensemble.centres, self.ensemble.lengthscales)
 
     def ask(self, members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Predictions:
-        """What models `members` (n, k) answer, each to its own queries.
+        """Predictions of the models `members` (n, k), each of its own queries.
 
-        is_asked : (n, k), at least one of each row; by default all. Those that are not say zero, with variance and
-            noise of one, and must not be listened to.
+        is_asked : (n, k), at least one of each row; by default all. The others have mean zero, variance one and noise
+            one, and must get weight zero.
         """
         parts: list[Array] = []
         for number, own in _by_model(members, is_asked):
-            model = self.answering(number)
+            model = self.model(number)
             answer = (*model.predict(self.X[own // members.shape[1]]), np.full(len(own), model.theta.noise**2))
             if not parts:
                 n_outputs = answer[0].shape[1:]
@@ -130,7 +129,7 @@ class Query:
 
 
 def _by_model(members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, Indices]]:
-    """For each model in `members` (n, k) that is asked: its number, and where it stands in `members.ravel()`."""
+    """For each model in `members` (n, k) that is asked: its number, and its places in `members.ravel()`."""
     flat = members.ravel()
     places = np.arange(len(flat)) if is_asked is None else np.flatnonzero(is_asked)
     order = places[np.argsort(flat[places], kind="stable")]
@@ -149,9 +148,9 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Weighted:
-    """The closest models, weighted by `w`, as a mixture: where they disagree, the variance says so.
+    """A mixture of the closest models, weighted by closeness `w`; disagreement adds to the variance.
 
-    n_models : how many at the most; the weights of those further away are next to nothing.
+    n_models : the most models; the weights of those further away are negligible.
     """
 
     n_models: int = 10
@@ -168,9 +167,9 @@ class Weighted:
 
 @dataclass(frozen=True)
 class BestFew:
-    """The models with the largest `w / variance`, weighted by it, as a mixture.
+    """A mixture of the models with the largest `w / variance`, weighted by it.
 
-    n_models : how many; they are found among the three times as many that are closest.
+    n_models : how many; they are chosen among three times as many closest models.
     """
 
     n_models: int = 3
@@ -204,14 +203,13 @@ class Barycenter:
 
 @dataclass(frozen=True)
 class Joined:
-    """The nearest models, each joined with what its neighbours know, as a mixture without jumps.
+    """A continuous mixture of the nearest models, each joined with its neighbours.
 
-    A model and those neighbours that agree with it are one Gaussian process with all their observations, so that there
-    is next to no border between them. What border is left is crossed continuously, and quickly, because models that do
-    not agree know nothing of each other's worlds; who is less certain counts less. Where they disagree, the variance
-    says so.
+    A model and those neighbours that agree with it are one Gaussian process with all their observations, so that
+    predictions hardly change from one model to the next. Weights fall steeply with the distance, because models that do
+    not agree describe different fields, and with the variance. Disagreement adds to the variance.
 
-    n_models : that answer, at the most; n_observations : that a joined model may have, which is what it costs.
+    n_models : the most models that answer; n_observations : the most observations of a joint model, its cost.
     """
 
     n_models: int = 3
@@ -225,7 +223,7 @@ class Joined:
         members, distances = query.nearest_with_distances(self.n_models + 1)
         is_last_one_out = members.shape[1] > self.n_models
         reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
-        query.answering = lambda number: query.ensemble.joint_model(number, self.n_observations)
+        query.model = lambda number: query.ensemble.joint_model(number, self.n_observations)
         closeness = _without_negligible(_fading(distances[:, : self.n_models], reach))
         predictions = query.ask(members[:, : self.n_models], closeness > 0.0)
         weights = closeness / (predictions.variances + predictions.noise)
@@ -261,7 +259,7 @@ class RobustBCM:
 
 
 def _without_negligible(weights: Array) -> Array:
-    """Weights (n, k), those that are next to nothing beside the largest of their row made nothing, without a jump."""
+    """Soft-threshold weights (n, k) below 0.1 % of the largest in their row."""
     return np.maximum(weights - _NEGLIGIBLE * weights.max(axis=1, keepdims=True), 0.0)
 
 
@@ -282,14 +280,14 @@ def _normalised(log_weights: Array) -> Array:
 def _fading(distances: Array, reach: Array) -> Array:
     """Weights (n, k) of models by `distances` (n, k), nearest first: `(1 - D / R)^2 / D^8`, so that they sum to one.
 
-    They are continuous, none from the `reach` R (n, 1) on, which is the distance of the first that has none.
+    They are continuous, and zero from the `reach` R (n, 1) on: the distance of the first model without weight.
     """
     room = np.divide(distances, reach, out=np.zeros_like(distances), where=reach > 0)
     room = np.maximum(1.0 - room, 0.0) ** 2
     ratio = np.divide(distances[:, :1], distances, out=np.ones_like(distances), where=distances > 0)
     weights = room * ratio**_STEEPNESS
     total = weights.sum(axis=1, keepdims=True)
-    weights[total[:, 0] == 0, 0] = 1.0  # all are equally far away, with the first that has no weight
+    weights[total[:, 0] == 0, 0] = 1.0  # all models are equally far away
     return weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -305,7 +303,7 @@ def _averaged(weights: Array, values: Array) -> Array:
 
 
 def _combined(query: Query, rule: PredictionRule) -> Mixture:
-    """What the rule makes of the query's queries, if it makes sense."""
+    """The result of the rule, checked."""
     mixture, X = rule.combine(query), query.X
     weights, variance = np.asarray(mixture.weights), np.asarray(mixture.variance)
     members, of_all, of_each = (
@@ -345,22 +343,22 @@ def predict_with_owners(ensemble: Ensemble, rule: PredictionRule, X: Array) -> t
 
 
 def _of_each_output(values: Array, mean: Array) -> Array:
-    """What all outputs may share, (n,), in the shape of the mean."""
+    """Values (n,) that all outputs share, in the shape of the mean."""
     return np.broadcast_to(expand_outputs(values, mean), mean.shape)
 
 
 def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Gaussian, Array]:
     """The field at all of `X` (n, d) with its covariance, (n, n) or (n, n, outputs), and the noise's variance (n,).
 
-    Models know nothing of each other: they are independent, and two queries covary through the models that they share.
-    The correlations are those of the weighted average, the variances are the rule's own.
+    Models are independent, so that two queries covary through the models that they share. The correlations are those of
+    the weighted average, the variances those of the rule.
     """
     query = Query(ensemble, X)
     mixture = _combined(query, rule)
     covariance = np.zeros((len(X), len(X)))
     for number, own in _by_model(mixture.predictions.members):
         weights, rows = mixture.weights.ravel()[own], own // mixture.weights.shape[1]
-        shared = query.answering(number).posterior(X[rows]).covariance
+        shared = query.model(number).posterior(X[rows]).covariance
         covariance[np.ix_(rows, rows)] += weights[:, None] * weights * shared
     mean = mixture.mean
     variances = columns(_of_each_output(mixture.variance, mean)).T
@@ -375,8 +373,3 @@ def _with_variance(covariance: Array, variance: Array) -> Array:
     scaled = covariance * (scale[:, None] * scale)
     np.fill_diagonal(scaled, variance)
     return scaled
-
-
-def answering_model(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Indices:
-    """The model with the largest weight in the answer at each row of `X` (n, d)."""
-    return predict_with_owners(ensemble, rule, X)[-1]

@@ -1,19 +1,19 @@
-"""Splitting rules: when does a batch start a new model? Anything with the method `assign` will do.
+"""Splitting rules: which model learns a batch, or whether it starts a new one.
 
 | rule | a batch starts a new model when |
 |---|---|
 | `Wasserstein(threshold)` | the posterior of every candidate would move too far (WGPR) |
-| `Worthwhile()` | a new model is worth its price: other hyperparameters, or more room (WGPR's own) |
-| `Evidence()` | it is likelier as a model of its own than under any candidate |
+| `Worthwhile()` | the log evidence favours a new model by more than its penalty (the default) |
+| `Evidence()` | its log evidence is larger as a new model than given any candidate |
 | `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
 | `Never()`, `Always()` | never; always |
 
-A rule of your own asks the evaluation, and says who learns what:
+Any object with the method `assign` is a rule. It asks the evaluation, and assigns rows to models:
 
     class OnlyTwo:
         def assign(self, evaluation):
-            if len(evaluation.ensemble) < 2:                   # evaluation.nearest is empty before the first model
-                return [Assignment(ALL_ROWS, None)]       # None: a new model
+            if len(evaluation.ensemble) < 2:         # evaluation.nearest is empty before the first model
+                return [Assignment(ALL_ROWS, None)]  # None: a new model
             return [Assignment(ALL_ROWS, evaluation.nearest[0])]
 
 `evaluation.updated(number)` is a model after it has learned the batch, `evaluation.new_model` a new one of the batch
@@ -56,7 +56,7 @@ class Wasserstein:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The candidate that explains the batch best learns it, unless a model of its own explains it better."""
+    """The candidate with the largest log evidence learns the batch, unless that of a new model is larger."""
 
     def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
         def evidence(number: int) -> float:
@@ -71,12 +71,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Worthwhile:
-    """The candidate that explains the batch best learns it, unless a new model is worth its price.
+    """The candidate with the largest log evidence learns the batch, unless a new model is better.
 
-    There are two reasons for one. Another world: the batch is so much likelier as a model of its own that this pays
-    for hyperparameters of its own, half the logarithm of the number of rows for each of them (Schwarz 1978). Or no
-    room: the candidate would have to forget so much that it costs `price` nats for each row. Every output of a row
-    counts. Where there may be no more models, there is no more room, and only another world is a reason.
+    There are two reasons for a new model. Another regime: the log evidence of the batch as a new model is larger by more
+    than the penalty for its hyperparameters, half the logarithm of the number of rows for each (Schwarz 1978). Or no
+    room: compression to the pseudo-inputs of the candidate costs more than `price` nats for each row and output. Where
+    the number of models is at its limit, only another regime is a reason.
     """
 
     price: float = 0.05
@@ -92,11 +92,11 @@ class Worthwhile:
             return _NEW_MODEL
         best = max(evidence, key=lambda number: evidence[number])
         n_targets, n_hyperparameters = evaluation.y.size, len(evaluation.new_model.theta.to_vector())
-        as_another_world = evaluation.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
-        with_more_room = (
-            -np.inf if evaluation.is_full else evaluation.uncompressed_evidence(best) - self.price * n_targets
-        )
-        if max(as_another_world, with_more_room) > evidence[best]:
+        as_another_regime = evaluation.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
+        with_more_room = -np.inf
+        if not evaluation.is_full:
+            with_more_room = evaluation.uncompressed_evidence(best) - self.price * n_targets
+        if max(as_another_regime, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 
