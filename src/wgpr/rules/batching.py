@@ -42,8 +42,8 @@ class Regional:
     """Rows are learned together that are close together: batches are local, even if the stream is not.
 
     A row belongs to the model with the nearest pseudo-input. The model whose pending rows have the largest total
-    waiting time is next. If they are more than a batch, it is the oldest with those nearest to it. The buffer grows with the
-    number of rows learned, so that the first batch need not wait.
+    waiting time is next. If they are more than a batch, it is the oldest with those nearest to it. The buffer grows
+    with the number of rows learned, so that the first batch need not wait.
 
     buffer_size : the most pending rows.
     """

@@ -73,10 +73,10 @@ class Evidence:
 class Worthwhile:
     """The candidate with the largest log evidence learns the batch, unless a new model is better.
 
-    There are two reasons for a new model. Another regime: the log evidence of the batch as a new model is larger by more
-    than the penalty for its hyperparameters, half the logarithm of the number of rows for each (Schwarz 1978). Or no
-    room: compression to the pseudo-inputs of the candidate costs more than `price` nats for each row and output. Where
-    the number of models is at its limit, only another regime is a reason.
+    There are two reasons for a new model. Another regime: the log evidence of the batch as a new model is larger by
+    more than the penalty for its hyperparameters, half the logarithm of the number of rows for each (Schwarz 1978). Or
+    no room: compression to the pseudo-inputs of the candidate costs more than `price` nats for each row and output.
+    Where the number of models is at its limit, only another regime is a reason.
     """
 
     price: float = 0.05
