@@ -21,11 +21,10 @@ from wgpr.gp.linalg import Array, Indices, read_only
 from wgpr.gp.sparse import SparseModel
 from wgpr.io.container import Arrays, MapError, require
 
-# These arrays have an entry for each model. All others have the rows of all models.
-_PER_MODEL = {
-    "n_inputs", "n_seen", "n_summary", "centre", "log_evidence", "log_normaliser",
-    "theta", "neighbourhood", "mean", "scales",
-}  # fmt: skip
+Shape = tuple[int, ...]
+
+# These arrays have the rows of all models. All others have an entry for each model.
+_ROWS = {"inputs", "targets", "R", "r", "U", "L", "L_B", "alpha"}
 
 # Arrays of the history by fields of `StepRecord`: one number for each step, or a list of them with its length.
 _OF_STEPS = {
@@ -64,7 +63,7 @@ def read_array(arrays: Arrays, name: str, kind: str, *shape: int | None, finite:
 def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
     """Arrays that hold these models, at least one, all of one class."""
     parts = [_model_arrays(model, compact) for model in models]
-    joins = {name: np.stack if name in _PER_MODEL else np.concatenate for name in parts[0]}
+    joins = {name: np.concatenate if name in _ROWS else np.stack for name in parts[0]}
     arrays = {name: join([part[name] for part in parts]) for name, join in joins.items()}
     return {name: _to_32_bits(array) for name, array in arrays.items()} if compact else arrays
 
@@ -80,16 +79,13 @@ def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
     factors = {} if compact else {"L": model.L[np.tril_indices(len(model.L))], "alpha": model.alpha}
     if isinstance(model, ExactModel):
         return {**arrays, **factors, "targets": model.targets}
-    return {**arrays, **factors, **_sparse_arrays(model), **(_whitened(model) if compact else _summary(model))}
-
-
-def _sparse_arrays(model: SparseModel) -> dict[str, Any]:
-    return {
+    prior = {
         "theta": model.theta.to_vector(),
         "neighbourhood": model.shared.to_vector(),
         "mean": model.mean,
         "scales": np.append(model.scales.inputs, model.scales.target),
     }
+    return {**arrays, **factors, **prior, **(_whitened(model) if compact else _summary(model))}
 
 
 def _summary(model: SparseModel) -> dict[str, Any]:
@@ -125,9 +121,7 @@ def _to_32_bits(array: NDArray[Any]) -> NDArray[Any]:
 # Arrays to models
 
 
-def unpack_models(
-    arrays: Arrays, learner: Any, n_features: int, *, compact: bool, outputs: tuple[int, ...] = ()
-) -> list[Any]:
+def unpack_models(arrays: Arrays, learner: Any, n_features: int, outputs: Shape, *, compact: bool) -> list[Any]:
     """The models that were packed. learner : the one that made them; outputs : () or (k,), shape of a target."""
     reader = _Reader(arrays, n_features, outputs)
     fields: dict[str, Sequence[Any]] = {
@@ -150,7 +144,7 @@ class _Reader:
     n_inputs : (J,) pseudo-inputs (or rows) of each model; inputs : (M, d) of each; outputs : () or (k,).
     """
 
-    def __init__(self, arrays: Arrays, n_features: int, outputs: tuple[int, ...]) -> None:
+    def __init__(self, arrays: Arrays, n_features: int, outputs: Shape) -> None:
         self.arrays, self.n_features, self.outputs = arrays, n_features, outputs
         self.n_inputs = read_array(arrays, "n_inputs", "i", None)
         require(bool((self.n_inputs > 0).all()), "array n_inputs")
@@ -175,7 +169,8 @@ class _Reader:
     def triangles(self, name: str) -> list[Array]:
         """A lower triangular matrix (M, M) for each model."""
         M = self.n_inputs
-        return [_lower_matrix(flat, m) for flat, m in zip(self.rows(name, M * (M + 1) // 2), M, strict=True)]
+        parts = zip(self.rows(name, M * (M + 1) // 2), M, strict=True)
+        return [_filled((m, m), np.tril_indices(m), flat) for flat, m in parts]
 
     def thetas(self, name: str, n_shape: int) -> list[Hyperparameters]:
         vectors = self.per_model(name, self.n_features + 2 + n_shape)
@@ -193,19 +188,16 @@ def _sparse_models(reader: _Reader, kernel: Any, fields: dict[str, Sequence[Any]
         "mean": reader.per_model("mean", *reader.outputs),
         "scales": [Scales(row[:-1], float(row[-1])) for row in scales],
     }
+    make: Any = SparseModel.from_whitened_summary if compact else SparseModel
     if compact:
-        U = map(_upper_trapezoid, reader.rows("U", M * K - K * (K - 1) // 2), K, M)
+        trapezoids = zip(reader.rows("U", M * K - K * (K - 1) // 2), K, M, strict=True)
+        U = [_filled((k, m), np.triu_indices(k, m=m), flat) for flat, k, m in trapezoids]
         fields |= {"Z": reader.inputs, "whitened": list(zip(U, r, strict=True))}
-        return _with_neighbourhoods(
-            [SparseModel.from_whitened_summary(kernel, **model) for model in _each(fields)], reader
-        )
-    R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
-    fields |= {
-        "summary": list(map(Summary, reader.inputs, R, r)),
-        "L_B": reader.triangles("L_B"),
-        "log_normaliser": reader.per_model("log_normaliser"),
-    }
-    return _with_neighbourhoods([SparseModel(kernel, **model) for model in _each(fields)], reader)
+    else:
+        R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
+        fields |= {"summary": list(map(Summary, reader.inputs, R, r)), "L_B": reader.triangles("L_B")}
+        fields |= {"log_normaliser": reader.per_model("log_normaliser")}
+    return _with_neighbourhoods([make(kernel, **model) for model in _each(fields)], reader)
 
 
 def _with_neighbourhoods(models: list[SparseModel], reader: _Reader) -> list[SparseModel]:
@@ -231,16 +223,10 @@ def _split(array: NDArray[Any], sizes: Indices, name: str) -> list[NDArray[Any]]
     return np.split(array, np.cumsum(sizes)[:-1])[: len(sizes)]
 
 
-def _lower_matrix(flat: Array, size: int) -> Array:
-    L = np.zeros((size, size), order="F")  # as LAPACK makes it: memory order decides the last bits of products
-    L[np.tril_indices(size)] = flat
-    return read_only(L)
-
-
-def _upper_trapezoid(flat: Array, n_rows: int, n_columns: int) -> Array:
-    U = np.zeros((n_rows, n_columns))
-    U[np.triu_indices(n_rows, m=n_columns)] = flat
-    return U
+def _filled(size: tuple[int, int], indices: tuple[Indices, Indices], flat: Array) -> Array:
+    matrix = np.zeros(size, order="F")  # as LAPACK makes it: memory order decides the last bits of products
+    matrix[indices] = flat
+    return read_only(matrix)
 
 
 # History
@@ -254,31 +240,29 @@ def pack_history(records: Sequence[StepRecord]) -> Arrays:
     for field, (sizes, kind, shape) in _LISTS.items():
         lists = [getattr(record, field) for record in records]
         arrays[sizes] = np.array(list(map(len, lists)), dtype=np.int64)
-        arrays[field] = np.array([value for values in lists for value in values], dtype=_DTYPES[kind]).reshape(
-            -1, *shape
-        )
+        values = [value for values in lists for value in values]
+        arrays[field] = np.array(values, dtype=_DTYPES[kind]).reshape(-1, *shape)
     return arrays
 
 
 def unpack_history(arrays: Arrays, n_steps: int) -> tuple[StepRecord, ...]:
     """The records that were packed; the last is of step number `n_steps - 1`."""
     n_records = len(read_array(arrays, "step_candidates", "i", None))
+    none = np.zeros(n_records, dtype=np.int64)  # format 1 and the first maps of format 2 lack these arrays
+    arrays = {"step_evaluations": none, "step_merged": none, "merged": np.zeros((0, 2), dtype=np.int64), **arrays}
     fields: dict[str, Iterable[Any]] = {"number": range(n_steps - n_records, n_steps)}
     for field, (name, kind) in _OF_STEPS.items():
-        if name != "step_evaluations" or name in arrays:  # the first maps have none
-            fields[field] = _with_none(read_array(arrays, name, kind, n_records, finite=False))
+        fields[field] = _with_none(read_array(arrays, name, kind, n_records, finite=field != "evidence_new"))
     for field, (name, kind, shape) in _LISTS.items():
-        if field != "merged" or field in arrays:  # format 1 has none
-            sizes = read_array(arrays, name, "i", n_records)
-            values = read_array(arrays, field, kind, None, *shape, finite=False)
-            fields[field] = map(_with_none, _split(values, sizes, field))
+        values = read_array(arrays, field, kind, None, *shape, finite=False)
+        fields[field] = map(_with_none, _split(values, read_array(arrays, name, "i", n_records), field))
     return tuple(map(_record, _each(fields)))
 
 
 def _record(fields: dict[str, Any]) -> StepRecord:
     failed = zip(fields["candidates"], fields["evidence"], strict=True)
     changes = tuple(Change(model, n_samples, bool(is_new)) for model, n_samples, is_new in fields["changes"])
-    merged = tuple((first, second) for first, second in fields.get("merged", ()))
+    merged = tuple((first, second) for first, second in fields["merged"])
     dropped = tuple(number for number, evidence in failed if evidence is None)
     return StepRecord(**fields | {"dropped": dropped, "changes": changes, "merged": merged})
 

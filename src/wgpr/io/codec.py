@@ -17,7 +17,7 @@ from wgpr.estimators.units import Units
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
-from wgpr.io.arrays import pack_history, pack_models, read_array, unpack_history, unpack_models
+from wgpr.io.arrays import Shape, pack_history, pack_models, read_array, unpack_history, unpack_models
 from wgpr.io.container import VERSION, Contents, MapError, require
 from wgpr.rules.batching import InOrder, Regional
 from wgpr.rules.calibration import Calibration
@@ -27,7 +27,7 @@ from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasser
 ESTIMATORS: Mapping[str, type[EnsembleRegressor]] = {kind.__name__: kind for kind in METHODS.values()}
 
 # Classes of values in a header. Each is made by its constructor from what `vars` holds.
-_VALUES: Mapping[str, type[Any]] = {
+_VALUES: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         SquaredExponential, Matern32, Matern52, RationalQuadratic, Hyperparameters,
@@ -36,6 +36,8 @@ _VALUES: Mapping[str, type[Any]] = {
         SparseLearner, AdaptiveSparseLearner, ExactLearner, Units,
     )
 }  # fmt: skip
+_VALUES["GrowingLearner"] = AdaptiveSparseLearner  # its name in format 2
+
 
 # Values of the header
 
@@ -67,19 +69,13 @@ def from_json(value: Any) -> Any:
         if "number" in value:
             return {"inf": np.inf, "-inf": -np.inf}[value["number"]]
         if "array" in value:
-            return _array(value["array"])
+            array = np.array(value["array"])
+            array = array if array.dtype == np.bool_ else array.astype(np.float64)
+            require(bool(np.isfinite(array).all()), "array")
+            return array
         return _VALUES[value["object"]](**{key: from_json(part) for key, part in value.items() if key != "object"})
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise MapError(f"{str(value)[:80]} is not a setting ({error})") from error
-
-
-def _array(values: list[Any]) -> Any:
-    array = np.array(values)
-    if array.dtype == np.bool_:
-        return array
-    array = array.astype(np.float64)
-    require(bool(np.isfinite(array).all()), "array")
-    return array
 
 
 # Estimator to contents
@@ -131,40 +127,46 @@ def encode_progress(state: State, *, compact: bool) -> Contents:
 def decode_estimator(contents: Contents) -> EnsembleRegressor:
     """The estimator that was saved; any error means that the contents make no sense."""
     header, arrays = _upgraded(contents.header, contents.version), contents.arrays
-    settings = {name: from_json(value) for name, value in header["settings"].items()}
-    estimator, compact = ESTIMATORS[header["estimator"]](**settings), header["compact"]
-    n_features = estimator.n_features_in_ = _count(header, "n_features", least=1)
-    require(estimator._method().n_features in (None, n_features), "settings")
+    n_features, compact = _count(header, "n_features", least=1), header["compact"]
     outputs = (_count(header, "n_outputs", least=1),) if header.get("n_outputs") is not None else ()
-    name, names = header["target_name"], header["feature_names"]
-    estimator.target_name_ = _names("target_name", name, *outputs) if isinstance(name, list) else name
-    require(isinstance(estimator.target_name_, str | tuple | None), "target_name")
-    if names is not None:
-        estimator.feature_names_in_ = np.array(_names("feature_names", names, n_features), dtype=object)
-    units, learner = from_json(header["units"]), from_json(header["learner"])
+    estimator = _unfitted(header, n_features, outputs)
+    units, learner, models = from_json(header["units"]), from_json(header["learner"]), []
     if units is not None or learner is not None or "n_inputs" in arrays:
         _check_units(units, n_features, outputs)
         _check_learner(learner, n_features, outputs)
-    has_models = "n_inputs" in arrays
-    models = unpack_models(arrays, learner, n_features, compact=compact, outputs=outputs) if has_models else []
-    progress = decode_progress(contents, n_features, outputs, compact=compact)
+    if "n_inputs" in arrays:
+        models = unpack_models(arrays, learner, n_features, outputs, compact=compact)
     ensemble, seed = Ensemble.of(models, n_features), _count(header, "seed")
+    progress = decode_progress(contents, n_features, outputs, compact=compact)
     estimator._state = State(ensemble, seed, units=units, learner=learner, **progress)
     return estimator
 
 
-def decode_progress(contents: Contents, n_features: int, outputs: tuple[int, ...], *, compact: bool) -> dict[str, Any]:
+def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
+    """The estimator with its settings and the names of its columns."""
+    settings = {name: from_json(value) for name, value in header["settings"].items()}
+    estimator: Any = ESTIMATORS[header["estimator"]](**settings)
+    require(estimator._method().n_features in (None, n_features), "settings")
+    target, features = header["target_name"], header["feature_names"]
+    require(isinstance(target, str | None) or _are_names(target, *outputs), "target_name")
+    require(features is None or _are_names(features, n_features), "feature_names")
+    estimator.n_features_in_, estimator.target_name_ = n_features, tuple(target) if isinstance(target, list) else target
+    if features is not None:
+        estimator.feature_names_in_ = np.array(features, dtype=object)
+    return estimator
+
+
+def decode_progress(contents: Contents, n_features: int, outputs: Shape, *, compact: bool) -> dict[str, Any]:
     """The fields of the state that `encode_progress` stored; the compact form has no history and no waiting rows."""
     header, arrays = contents.header, contents.arrays
     bounds, n_steps = from_json(header["bounds"]), _count(header, "n_steps")
     std_factor = header.get("std_factor", header.get("stretch", 1.0))  # "stretch" in format 2, none in format 1
     require(isinstance(bounds, np.ndarray) and bounds.shape == (2, n_features), "bounds")
     require(isinstance(std_factor, float) and 0 < std_factor < np.inf, "std_factor")
-    X, y, records, residuals = np.empty((0, n_features)), np.empty((0, *outputs)), (), np.empty((0, 3))
+    X, y, residuals = np.empty((0, n_features)), np.empty((0, *outputs)), np.empty((0, 3))
     if not compact:
         X = read_array(arrays, "waiting_X", "f", None, n_features)
         y = read_array(arrays, "waiting_y", "f", len(X), *outputs)
-        records = unpack_history(arrays, n_steps)
     if not compact and contents.version > 1:
         residuals = read_array(arrays, "residuals", "f", None, 3, *(outputs if len(arrays["residuals"]) else ()))
         require(bool((residuals[:, 1:] >= 0).all()), "residuals")
@@ -172,7 +174,7 @@ def decode_progress(contents: Contents, n_features: int, outputs: tuple[int, ...
         "pending_X": X,
         "pending_y": y,
         "bounds": bounds,
-        "records": records,
+        "records": () if compact else unpack_history(arrays, n_steps),
         "n_steps": n_steps,
         "n_seen": _count(header, "n_seen"),
         "calibration": Calibration(residuals, std_factor),
@@ -183,7 +185,7 @@ def _upgraded(header: dict[str, Any], version: int) -> dict[str, Any]:
     """The header of an older format in the names of the current one, without settings that no longer exist."""
     if version == VERSION:
         return header
-    settings, learner, units = header["settings"], header["learner"], header["units"]
+    settings, units = header["settings"], header["units"]
     if version == 1 and header["estimator"] == "WGPRegressor":
         settings = {**PUBLISHED, **settings}  # at that time these were the defaults
     if settings.get("buffer_size", 1000) != 1000 and settings["batching"] == "regional":
@@ -194,12 +196,10 @@ def _upgraded(header: dict[str, Any], version: int) -> dict[str, Any]:
     dropped |= {"threshold"} if settings.get("splitting", "wasserstein") != "wasserstein" else set()
     dropped |= {"max_inducing", "forgetting"} if settings.get("n_inducing", "auto") != "auto" else set()
     settings = {name: value for name, value in settings.items() if name not in dropped}
-    if learner is not None and learner["object"] == "GrowingLearner":
-        learner = {**learner, "object": "AdaptiveSparseLearner"}
     if units is not None:
         new_names = {"zero": "target_offset", "height": "target_scale"}
         units = {new_names.get(name, name): value for name, value in units.items()}
-    return {**header, "settings": settings, "learner": learner, "units": units}
+    return {**header, "settings": settings, "units": units}
 
 
 def _count(header: Mapping[str, Any], name: str, least: int = 0) -> int:
@@ -208,12 +208,11 @@ def _count(header: Mapping[str, Any], name: str, least: int = 0) -> int:
     return int(value)
 
 
-def _names(field: str, names: Any, n_names: int = 0) -> tuple[str, ...]:
-    require(isinstance(names, list) and len(names) == n_names and all(isinstance(name, str) for name in names), field)
-    return tuple(names)
+def _are_names(names: Any, n_names: int = 0) -> bool:
+    return isinstance(names, list) and len(names) == n_names and all(isinstance(name, str) for name in names)
 
 
-def _check_learner(learner: Any, n_features: int, outputs: tuple[int, ...]) -> None:
+def _check_learner(learner: Any, n_features: int, outputs: Shape) -> None:
     require(isinstance(learner, SparseLearner | AdaptiveSparseLearner | ExactLearner), "learner")
     require(isinstance(learner.kernel, Kernel), "kernel")
     if isinstance(learner, ExactLearner):
@@ -229,7 +228,7 @@ def _check_learner(learner: Any, n_features: int, outputs: tuple[int, ...]) -> N
         require(isinstance(learner.forgetting, float) and 0 <= learner.forgetting < 1, "learner")
 
 
-def _check_units(units: Any, n_features: int, outputs: tuple[int, ...]) -> None:
+def _check_units(units: Any, n_features: int, outputs: Shape) -> None:
     require(isinstance(units, Units), "units")
     arrays = (units.origin, units.spread, units.ratio, units.rounds_inputs)
     require(all(isinstance(array, np.ndarray) and array.shape == (n_features,) for array in arrays), "units")
@@ -238,7 +237,7 @@ def _check_units(units: Any, n_features: int, outputs: tuple[int, ...]) -> None:
     require(units.rounds_inputs.dtype == np.bool_ and _is_of_targets(units.rounds_target, outputs, bool), "units")
 
 
-def _is_of_targets(value: Any, outputs: tuple[int, ...], kind: type[Any] = float) -> bool:
+def _is_of_targets(value: Any, outputs: Shape, kind: type[Any] = float) -> bool:
     """Whether it is a finite number or, for `outputs` (k,), an array of k of them."""
     is_array = isinstance(value, np.ndarray) and value.shape == outputs and value.dtype == kind
     return (is_array if outputs else isinstance(value, kind)) and bool(np.isfinite(value).all())

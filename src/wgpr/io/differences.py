@@ -15,10 +15,7 @@ from wgpr.io.container import Contents, MapError, require
 def difference(before: State, after: State) -> Contents:
     """The models of `after` that learned something since `before`, an earlier state of the same stream."""
     if not _is_earlier(before, after):
-        raise MapError(
-            "old is not an earlier state of new: they come from different streams, or old was flushed; "
-            "send the whole map"
-        )
+        raise MapError("old is not an earlier state of new (different streams, or old was flushed); send the whole map")
     old, new = _fingerprints(before), _fingerprints(after)
     changed = [number for number, fingerprint in enumerate(new) if old[number : number + 1] != [fingerprint]]
     models = [after.ensemble.models[number] for number in changed]
@@ -34,9 +31,8 @@ def updated_state(estimator: EnsembleRegressor, contents: Contents) -> State:
     ensemble, n_features, outputs = state.ensemble, estimator.n_features_in_, state.pending_y.shape[1:]
     if header["base"] != _state_fingerprint(state):
         raise MapError("it was not made for this map")
-    numbers, models = arrays["numbers"].tolist(), []
-    if numbers:
-        models = unpack_models(arrays, state.learner, n_features, compact=True, outputs=outputs)
+    numbers = arrays["numbers"].tolist()
+    models = unpack_models(arrays, state.learner, n_features, outputs, compact=True) if numbers else []
     for number, model in zip(numbers, models, strict=True):
         require(0 <= number <= len(ensemble), "numbers")
         ensemble = ensemble.with_model(model, number if number < len(ensemble) else None)
@@ -45,32 +41,16 @@ def updated_state(estimator: EnsembleRegressor, contents: Contents) -> State:
 
 def _is_earlier(before: State, after: State) -> bool:
     """Whether one stream led from one state to the other, as far as the states show."""
-    is_shorter = len(before.ensemble) <= len(after.ensemble) and before.n_steps <= after.n_steps
-    checks = (_models_only_grew, _rows_add_up, _histories_agree)
-    return _stream(before) == _stream(after) and is_shorter and all(check(before, after) for check in checks)
-
-
-def _models_only_grew(before: State, after: State) -> bool:
-    """Each model is unchanged or has seen more rows."""
+    if _stream(before) != _stream(after) or len(before.ensemble) > len(after.ensemble):
+        return False
     pairs = zip(_fingerprints(before), _fingerprints(after), strict=False)
-    return all(old == new or old[0] < new[0] for old, new in pairs)
-
-
-def _rows_add_up(before: State, after: State) -> bool:
-    """The models learned as many rows since as the records tell, if there are records of all steps since."""
-    records = [record for record in after.records if record.number >= before.n_steps]
-    is_complete = len(records) == after.n_steps - before.n_steps
-    return (
-        not is_complete
-        or sum(record.n_samples for record in records) == after.ensemble.n_learned - before.ensemble.n_learned
-    )
-
-
-def _histories_agree(before: State, after: State) -> bool:
-    """Records of the same step are equal but for the time it took."""
-    known = {record.number: replace(record, seconds=0.0) for record in before.records}
-    later = [replace(record, seconds=0.0) for record in after.records]
-    return all(known.get(record.number, record) == record for record in later)
+    only_grew = all(old == new or old[0] < new[0] for old, new in pairs)
+    # Steps in both histories must agree, and the steps since must account for all rows learned since.
+    earlier, later = ({record.number: replace(record, seconds=0.0) for record in s.records} for s in (before, after))
+    agree = all(earlier[number] == later[number] for number in earlier.keys() & later.keys())
+    n_steps, n_rows = after.n_steps - before.n_steps, after.ensemble.n_learned - before.ensemble.n_learned
+    since = [record.n_samples for number, record in later.items() if number >= before.n_steps]
+    return n_steps >= 0 and only_grew and agree and (len(since) < n_steps or sum(since) == n_rows)
 
 
 def _fingerprints(state: State) -> list[tuple[int, bytes]]:
