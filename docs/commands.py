@@ -1,34 +1,18 @@
-"""The reference of the command line, made from the command line itself when the site is built.
-
-A page that holds the line `<!-- commands -->` gets a section for every command there.
-"""
+"""Markdown about the commands, made from the command line itself."""
 
 from collections.abc import Iterator
 from inspect import cleandoc
 from typing import Any
 
-from sphinx.application import Sphinx
 from typer.main import get_command
 
-MARK = "<!-- commands -->"
+from wgpr.cli.app import app
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", insert_commands)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def insert_commands(app: Sphinx, docname: str, source: list[str]) -> None:
-    if MARK in source[0]:
-        source[0] = source[0].replace(MARK, "\n".join(reference()))
-
-
-def reference() -> Iterator[str]:
-    """Markdown about every command."""
-    from wgpr.cli.app import app
-
+def reference(level: int) -> Iterator[str]:
+    """Markdown about every command, with headings of this level."""
     for name, command in get_command(app).commands.items():
-        yield f"## wgpr {name}\n"
+        yield f"{'#' * level} wgpr {name}\n"
         yield f"```console\n$ {usage(name, command)}\n```\n"
         yield cleandoc(command.help or "") + "\n"
         if rows := [row_of(parameter) for parameter in command.params if parameter.name != "help"]:

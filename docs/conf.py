@@ -1,25 +1,19 @@
-"""How the site is built: `sphinx-build -W --keep-going -b html docs docs/_build/html`, without a network."""
+"""How the site is built: `sphinx-build -W --keep-going -b html docs docs/_build/html`, without a network.
 
-import sys
+The pages are Markdown. `python docs/reference.py --write` makes those about commands and Python names.
+"""
+
 from importlib.metadata import version as version_of
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))  # for commands.py and docstrings.py
 
 project = "wgpr"
 author = "the authors of wgpr"
 version = release = version_of("wgpr")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx_gallery.gen_gallery", "commands", "docstrings"]
+extensions = ["myst_parser", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py"]
-default_role = "code"  # docstrings write `name`, as Markdown does
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-
-autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the docstrings tell shapes
-numpydoc_show_class_members = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
