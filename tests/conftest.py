@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from wgpr.gp.linalg import one_blas_thread
+from threads import set_blas_threads
 
 settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
@@ -14,9 +14,16 @@ settings.load_profile("wgpr")
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_blas_thread():
-    """As inside the estimators; the matrices of the tests are small too."""
-    with one_blas_thread():
-        yield
+    """As inside the estimators: the matrices of the tests are small too."""
+    set_blas_threads(1)
+
+
+@pytest.fixture
+def two_blas_threads():
+    """BLAS has two threads during the test, unless the code under test limits it."""
+    set_blas_threads(2)
+    yield
+    set_blas_threads(1)
 
 
 @pytest.fixture(scope="session")

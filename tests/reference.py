@@ -187,7 +187,7 @@ def hyperparameters(kernel: Kernel, d: int, *, reach: float = 1.0, noise: float 
     return Hyperparameters(1.4, lengthscales, noise, kernel.initial_shape())
 
 
-def select_by_variance(n: int, d: int, rng: np.random.Generator) -> Array:
+def separated_points(n: int, d: int, rng: np.random.Generator) -> Array:
     """Points (n, d) that keep their distance, so that kernel matrices are well-conditioned."""
     if d == 1:
         return np.linspace(-5, 5, n)[:, None] + rng.uniform(-2, 2, (n, 1)) / n

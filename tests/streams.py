@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from wgpr import (
     Hyperparameters,
     LocalGPRegressor,
+    Regional,
     SolarGPRegressor,
     SparseGPRegressor,
     SquaredExponential,
@@ -19,6 +20,7 @@ from wgpr import (
 )
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.exact import ExactLearner
+from wgpr.gp.gaussian import Gaussian
 
 
 def published(**settings):
@@ -42,7 +44,7 @@ _ONLINE = {
     WGPRegressor: {
         "max_inducing": 15,
         "batch_size": BATCH,
-        "buffer_size": 2 * BATCH,
+        "batching": Regional(BATCH, 2 * BATCH),
         "optimizer_iterations": 5,
         "random_state": 0,
     },
@@ -111,6 +113,38 @@ def scattered_ensemble(n_models=6, n_features=2, seed=0):
         learner = ExactLearner(SquaredExponential(), theta, rng.normal(), max_samples=5)
         ensemble = ensemble.with_model(learner.start(X, rng.normal(size=8), rng))
     return ensemble
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """A local model on a line that gives the same answer everywhere; its only input is at `place`."""
+
+    mean: float
+    variance: float
+    place: float
+    noise: float = 0.1
+
+    kernel = SquaredExponential()
+    n_seen = 1
+    log_evidence = 0.0
+
+    @property
+    def inputs(self):
+        return np.array([[self.place]])
+
+    @property
+    def centre(self):
+        return np.array([self.place])
+
+    @property
+    def theta(self):
+        return Hyperparameters(1.0, np.ones(1), self.noise)
+
+    def predict(self, X):
+        return np.full(len(X), self.mean), np.full(len(X), self.variance)
+
+    def posterior(self, X):
+        return Gaussian(np.full(len(X), self.mean), np.full((len(X), len(X)), self.variance))
 
 
 def answer_of(model, units, X):

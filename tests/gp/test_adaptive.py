@@ -1,13 +1,11 @@
-"""As many pseudo-inputs as it takes: few where a field is smooth, never too many; and what a model forgets."""
+"""The adaptive learner: few pseudo-inputs where a field is smooth, never too many; forgetting; merging."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from reference import ALL_KERNELS, conditional_variance, hyperparameters, relative_error, select_by_variance, waves
+from reference import ALL_KERNELS, conditional_variance, relative_error, separated_points, waves
 from streams import assert_same_models
-from wgpr.gp.inducing import select_inducing
+from wgpr.gp.joint import as_seen_by, evidence
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 from wgpr.gp.sparse import AdaptiveSparseLearner
 
@@ -19,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 def rows(n, d=2, seed=0, noise=0.2):
     rng = np.random.default_rng(seed)
-    X = select_by_variance(n, d, rng)
+    X = separated_points(n, d, rng)
     return X, waves(X, rng, noise)
 
 
@@ -28,54 +26,6 @@ def lost_by(model, X):
     everything = np.concatenate([model.inputs, X])
     variances = conditional_variance(model.kernel, model.theta, everything, list(range(len(model.inputs))))
     return 0.5 * variances[len(model.inputs) :].sum() / model.theta.noise**2 / len(X)
-
-
-# Enough
-
-
-@every_kernel
-@pytest.mark.parametrize("tolerance", [0.1, 1.0, 10.0])
-def test_enough_is_enough_and_one_less_is_not(kernel, tolerance, monkeypatch):
-    monkeypatch.setattr("wgpr.gp.inducing._AT_HOME", 1)
-    X, _ = rows(60)
-    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 60)
-    chosen = select_inducing(kernel, theta, X, weights, 60, tolerance).tolist()
-    assert 1 < len(chosen) < 60
-    left = [weights @ conditional_variance(kernel, theta, X, chosen[:n]) for n in (len(chosen), len(chosen) - 1)]
-    assert left[0] <= tolerance * (1 + 1e-6)
-    assert left[1] > tolerance * (1 - 1e-6)
-
-
-@every_kernel
-def test_each_next_is_the_one_that_matters_most(kernel):
-    X, _ = rows(40)
-    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 40)
-    chosen = select_inducing(kernel, theta, X, weights, 8, 0.0).tolist()
-    assert chosen[0] == weights.argmax()
-    for n in range(1, 8):
-        matters = weights * conditional_variance(kernel, theta, X, chosen[:n])
-        assert matters[chosen[n]] == pytest.approx(matters.max(), rel=1e-6)
-
-
-@given(st.integers(1, 30), st.integers(1, 10), st.floats(0.0, 1e3))
-def test_never_more_than_allowed_and_never_none(n_rows, n, tolerance):
-    X, _ = rows(n_rows)
-    chosen = select_inducing(KERNEL, hyperparameters(KERNEL, 2), X, np.ones(n_rows), n, tolerance).tolist()
-    assert 1 <= len(chosen) <= min(n, n_rows)
-    assert len(set(chosen)) == len(chosen)
-
-
-def test_a_model_of_next_to_nothing_still_knows_where_it_is():
-    """One row would be enough to explain all, and then come those that are furthest apart."""
-    X = np.linspace(0.0, 1.0, 101)[:, None]
-    chosen = select_inducing(KERNEL, Hyperparameters(1.0, np.ones(1), 1.0), X, np.ones(101), 50, 1e6)
-    assert chosen.tolist()[:3] == [0, 100, 50]
-    assert len(chosen) == 20
-
-
-def test_rows_that_repeat_each_other_are_one():
-    X = np.repeat(rows(3)[0], 10, axis=0)
-    assert len(select_inducing(KERNEL, hyperparameters(KERNEL, 2), X, np.full(30, 1e6), 30, 0.0)) == 3
 
 
 # The learner
@@ -88,7 +38,7 @@ def test_a_smooth_field_needs_few_pseudo_inputs(kernel):
     model = AdaptiveSparseLearner(kernel).start(X, y, RNG)
     assert 4 <= len(model.inputs) <= 60
     assert np.abs(model.predict(X)[0] - np.sin(X[:, 0])).max() < 0.2
-    assert lost_by(model, X) < 2 * TOLERANCE  # chosen before the last climb
+    assert lost_by(model, X) < 2 * TOLERANCE  # chosen before the last maximisation
 
 
 def test_a_field_with_much_detail_needs_as_many_as_it_may_have():
@@ -99,7 +49,7 @@ def test_a_field_with_much_detail_needs_as_many_as_it_may_have():
 
 
 @every_kernel
-def test_below_the_limit_next_to_nothing_is_left_unexplained(kernel):
+def test_below_the_limit_the_loss_is_within_the_tolerance(kernel):
     X, y = rows(80)
     model = AdaptiveSparseLearner(kernel, max_iter=0).quick_fit(X, y)
     assert len(model.inputs) < 80
@@ -135,7 +85,7 @@ def test_a_model_shrinks_when_the_field_turns_out_smooth():
 
 
 @every_kernel
-def test_what_was_learned_is_not_forgotten_and_what_is_new_is_learned(kernel):
+def test_an_update_learns_new_rows_and_keeps_old_ones(kernel):
     X = np.linspace(0.0, 10.0, 200)[:, None]
     y = np.sin(X[:, 0])
     learner = AdaptiveSparseLearner(kernel)
@@ -159,28 +109,25 @@ def test_hyperparameters_can_be_left_as_the_first_batch_made_them():
 # Neighbours
 
 
-def test_the_neighbourhood_tells_how_the_field_goes_on():
-    """Of the neighbours' observations and its own, `shared` is likelier than what the model learned alone."""
-    from wgpr.gp.joint import as_seen_by, evidence
-
+def test_hyperparameters_shared_with_the_neighbours_have_a_larger_joint_evidence():
     X, y = rows(150, 1)
     order = np.argsort(X[:, 0])
     learner = AdaptiveSparseLearner(KERNEL, max_iter=20)
     left, middle, right = (learner.start(X[some], y[some], RNG) for some in np.split(order, 3))
-    settled = learner.refine_with_neighbours(middle, [left, right])
-    assert settled.theta is middle.theta
+    refined = learner.refine_with_neighbours(middle, [left, right])
+    assert refined.theta is middle.theta
     parts = (middle.summary, *(part for other in (left, right) for part in as_seen_by(middle, other)))
     log_evidence = evidence(KERNEL, parts)
-    assert log_evidence(settled.shared)[0] > log_evidence(middle.theta)[0]
-    assert settled.shared.noise == pytest.approx(middle.theta.noise)
-    assert learner.refine_with_neighbours(settled, []).shared is middle.theta
+    assert log_evidence(refined.shared)[0] > log_evidence(middle.theta)[0]
+    assert refined.shared.noise == pytest.approx(middle.theta.noise)
+    assert learner.refine_with_neighbours(refined, []).shared is middle.theta
 
 
 # Forgetting
 
 
-def test_without_forgetting_the_past_counts_in_full():
-    """To the bit: the update is that of the summary as it is."""
+def test_without_forgetting_an_update_uses_the_summary_as_it_is():
+    """To the last bit."""
     X, y = rows(60)
     learner = AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False, forgetting=0.0)
     model = learner.start(X[:30], y[:30], RNG)
@@ -189,8 +136,8 @@ def test_without_forgetting_the_past_counts_in_full():
     assert_same_models([updated], [model.updated(fit, updated.scales)])
 
 
-def followed(forgetting, n_batches=12):
-    """Error on a field that turns to its negative half way, and on the same field if it had not turned."""
+def error_after_a_change(forgetting, n_batches=12):
+    """Largest error on a field that changes its sign half way, after the last batch."""
     X = np.linspace(0.0, 6.0, 40)[:, None]
     learner = AdaptiveSparseLearner(KERNEL, learn_hyperparameters=False, forgetting=forgetting)
     rng = np.random.default_rng(0)
@@ -201,12 +148,12 @@ def followed(forgetting, n_batches=12):
     return np.abs(model.predict(X)[0] + np.sin(X[:, 0])).max()
 
 
-def test_who_forgets_follows_a_field_that_changes():
-    assert followed(0.0) > 0.8
-    assert followed(0.4) < 0.25
+def test_a_learner_that_forgets_follows_a_field_that_changes():
+    assert error_after_a_change(0.0) > 0.8
+    assert error_after_a_change(0.4) < 0.25
 
 
-def test_what_is_forgotten_is_less_certain():
+def test_the_more_is_forgotten_the_larger_is_the_uncertainty():
     X, y = rows(60)
     model = AdaptiveSparseLearner(KERNEL).start(X, y, RNG)
     elsewhere = X[:5] + 100.0
@@ -230,7 +177,7 @@ def test_a_merged_model_predicts_like_both(kernel):
     halves = np.array_split(np.argsort(X[:, 0]), 2)
     learner = AdaptiveSparseLearner(kernel, max_inducing=30)
     left, right = (learner.start(X[half], y[half], RNG) for half in halves)
-    merged = learner.merged(left, right)
+    merged = learner.merge(left, right)
     for half, model in zip(halves, (left, right), strict=True):
         assert relative_error(merged.predict(X[half])[0], model.predict(X[half])[0]) < 0.1
     assert merged.n_seen == 120

@@ -12,7 +12,7 @@ from reference import (
     central_differences,
     hyperparameters,
     relative_error,
-    select_by_variance,
+    separated_points,
     titsias,
     waves,
 )
@@ -30,15 +30,15 @@ every_dimension = pytest.mark.parametrize("d", [1, 2, 8, 21])
 def observations_of(kernel, d, *, with_past):
     """A batch of 30 rows; the past, if there is one, was learned with other hyperparameters and pseudo-inputs."""
     rng = np.random.default_rng(d)
-    X = select_by_variance(30, d, rng)
+    X = separated_points(30, d, rng)
     past = None
     if with_past:
-        earlier = select_by_variance(60, d, rng)
+        earlier = separated_points(60, d, rng)
         fit = Observations(kernel, earlier, waves(earlier, rng)).explained_by(
-            hyperparameters(kernel, d, reach=0.8, noise=0.3), select_by_variance(9, d, rng)
+            hyperparameters(kernel, d, reach=0.8, noise=0.3), separated_points(9, d, rng)
         )
         past = fit.summary()
-    return Observations(kernel, X, waves(X, rng), past), select_by_variance(8, d, rng)
+    return Observations(kernel, X, waves(X, rng), past), separated_points(8, d, rng)
 
 
 def assert_gradient_is_that_of_the_value(observations, theta, Z):
@@ -67,13 +67,13 @@ def test_the_gradient_is_that_of_the_value_where_pseudo_inputs_lie_on_the_data(k
 
 
 @every_kernel
-def test_the_gradient_knows_the_jitter(kernel, monkeypatch):
+def test_the_gradient_includes_the_jitter(kernel, monkeypatch):
     monkeypatch.setattr(linalg, "JITTERS", (1e-2,))
     observations, Z = observations_of(kernel, 2, with_past=True)
     assert_gradient_is_that_of_the_value(observations, hyperparameters(kernel, 2), Z)
 
 
-def test_the_gradient_by_hyperparameters_can_be_had_alone():
+def test_the_gradient_by_hyperparameters_can_be_computed_alone():
     observations, Z = observations_of(ALL_KERNELS[0], 2, with_past=True)
     fit = observations.explained_by(hyperparameters(ALL_KERNELS[0], 2), Z)
     by_log_theta, nothing = fit.gradient(of_inputs=False)
@@ -100,10 +100,10 @@ def test_with_pseudo_inputs_on_all_the_data_it_is_the_exact_evidence(kernel, d):
 
 
 @pytest.mark.parametrize("n_rows", [4, 50])
-def test_a_summary_says_what_the_data_said(n_rows):
+def test_a_summary_gives_the_posterior_of_the_rows(n_rows):
     """Pseudo-observations, no more of them than pseudo-inputs, leave `B` and `A t` as the rows made them."""
     kernel, rng = ALL_KERNELS[0], np.random.default_rng(0)
-    theta, X, Z = hyperparameters(kernel, 2), select_by_variance(n_rows, 2, rng), select_by_variance(9, 2, rng)
+    theta, X, Z = hyperparameters(kernel, 2), separated_points(n_rows, 2, rng), separated_points(9, 2, rng)
     fit = Observations(kernel, X, waves(X, rng)).explained_by(theta, Z)
     summary = fit.summary()
     assert len(summary) == min(n_rows, 9)
@@ -149,7 +149,7 @@ def terms(observations, theta):
 
 
 def rounding(fit):
-    """Relative to the terms; long length-scales make a crowd of pseudo-inputs that are apart."""
+    """Relative to the terms: with long length-scales, pseudo-inputs that are apart are ill-conditioned too."""
     return ROUNDING + np.finfo(float).eps * np.linalg.cond(fit.L) ** 2
 
 
@@ -177,7 +177,7 @@ def test_another_pseudo_input_never_lowers_the_bound_of_an_update(problem, n_old
 
 
 @given(anywhere)
-def test_another_pseudo_input_in_a_crowd_lowers_the_bound_by_no_more_than_rounding(problem):
+def test_another_pseudo_input_close_to_others_lowers_the_bound_by_no_more_than_rounding(problem):
     observations, theta, Z = problem
     fewer, fit = observations.explained_by(theta, Z[:-1]).value, observations.explained_by(theta, Z)
     assert fit.value >= fewer - rounding(fit) * terms(observations, theta)
@@ -200,21 +200,21 @@ def test_rows_are_observations_of_unit_noise():
 
 
 @given(st.floats(-1e3, 1e3))
-def test_a_shifted_summary_says_the_same_of_a_shifted_field(shift):
+def test_a_shifted_summary_has_the_same_misfit_on_a_shifted_field(shift):
     summary, field = some_summary(), np.linspace(-1, 1, 6)
     misfit = summary.r - summary.R @ field
-    shifted = summary.nearest_by_mean(shift)
+    shifted = summary.around(shift)
     np.testing.assert_allclose(shifted.r - shifted.R @ (field + shift), misfit, atol=1e-9 * (1 + abs(shift)))
 
 
-def test_what_fades_counts_less():
+def test_a_faded_summary_has_a_smaller_misfit():
     summary, field = some_summary(), np.linspace(-1, 1, 6)
     faded = summary.faded(0.3)
     misfits = [np.sum((one.r - one.R @ field) ** 2) for one in (summary, faded)]
     assert misfits[1] == pytest.approx(0.7 * misfits[0])
 
 
-def test_summaries_side_by_side_are_as_likely_as_both():
+def test_joined_summaries_have_the_misfits_of_both():
     one, other = some_summary(), some_summary(seed=1)
     both, field = one.joined(other), np.linspace(-1, 1, 12)
     alone = [part.r - part.R @ half for part, half in zip((one, other), np.split(field, 2), strict=True)]

@@ -13,7 +13,7 @@ from reference import (
     exact_log_evidence,
     hyperparameters,
     relative_error,
-    select_by_variance,
+    separated_points,
     waves,
 )
 from wgpr.gp.exact import ExactLearner, calibrate, log_marginal_likelihood
@@ -29,7 +29,7 @@ every_cut = pytest.mark.parametrize("cuts", [[20], [1, 2, 3], [39], list(range(1
 
 def rows(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = select_by_variance(n, d, rng)
+    X = separated_points(n, d, rng)
     return X, waves(X, rng)
 
 
@@ -94,7 +94,7 @@ def test_the_marginal_likelihood_and_its_gradient(kernel, d):
 
 
 @every_kernel
-def test_a_model_keeps_no_more_rows_than_it_may(kernel):
+def test_a_model_keeps_at_most_max_samples_rows(kernel):
     X, y = rows(60, 2)
     models = grown(learner_of(kernel, 2, max_samples=25), X, y, [20, 30, 31])
     assert [len(model.inputs) for model in models] == [20, 25, 25, 25]
@@ -136,7 +136,7 @@ def test_degenerate_rows_are_learned(kernel, X, max_samples):
     assert all(np.isfinite(part).all() for part in (*model.predict(X), *model.posterior(X), model.log_evidence))
 
 
-def test_a_preview_is_a_model_like_any_other():
+def test_a_quick_fit_is_the_model_of_the_rows():
     X, y = rows(20, 2)
     learner = learner_of(SquaredExponential(), 2)
     (model,) = grown(learner, X, y)

@@ -74,12 +74,12 @@ def test_covariances_that_commute_have_a_closed_form_even_if_singular(rows):
     assert squared_wasserstein(p, q) == pytest.approx(expected, rel=1e-8, abs=1e-7 * spread(p, q))
 
 
-def test_between_certainties_it_is_the_distance_of_the_means():
+def test_between_point_masses_it_is_the_distance_of_the_means():
     p, q = gaussian(3, 0, rank=0), gaussian(3, 1, rank=0)
     assert squared_wasserstein(p, q) == pytest.approx(((p.mean - q.mean) ** 2).sum(), rel=1e-14)
 
 
-def test_a_certainty_is_as_far_from_a_gaussian_as_that_spreads():
+def test_from_a_point_mass_it_is_shift_and_trace():
     p, q = gaussian(3, 0, rank=0), gaussian(3, 1)
     expected = ((p.mean - q.mean) ** 2).sum() + q.covariance.trace()
     assert squared_wasserstein(p, q) == pytest.approx(expected, rel=1e-12)

@@ -1,22 +1,18 @@
-"""A model leans on its neighbours: beliefs about log hyperparameters, and what they make of a batch on one line."""
+"""Priors of hyperparameters: how neighbours inform a model, and how much a batch along one line can change."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wgpr.gp.pooling import Belief, of_new_model, of_next_batch
 
-from reference import hyperparameters, unlearned
-from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, Scales, default_hyperparameters
+from reference import hyperparameters
+from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
+from wgpr.gp.model import Neighbour
 from wgpr.gp.sparse import AdaptiveSparseLearner
 
 KERNEL, SCALES = SquaredExponential(), Scales(np.array([1.0, 2.0]), 1.5)
 stds = st.floats(0.05, 5.0)
-
-
-def neighbours(*thetas):
-    return [unlearned(KERNEL, theta) for theta in thetas]
 
 
 def theta_with(**changes):
@@ -24,17 +20,22 @@ def theta_with(**changes):
     return Hyperparameters(**values)
 
 
-# Beliefs
+def prior_of_one(mean, std):
+    """A prior of one number, in a box without bounds."""
+    return HyperPrior(np.array([mean]), np.array([std]), np.array([[-np.inf], [np.inf]]))
+
+
+# Products
 
 
 @given(st.floats(-3, 3), stds, st.floats(-3, 3), stds)
-def test_two_beliefs_are_the_product_of_their_densities(mean, std, other_mean, other_std):
-    one, other = Belief(np.array([mean]), np.array([std])), Belief(np.array([other_mean]), np.array([other_std]))
+def test_combined_priors_are_the_product_of_their_densities(mean, std, other_mean, other_std):
+    one, other = prior_of_one(mean, std), prior_of_one(other_mean, other_std)
     both = one.combined(other)
-    at = np.linspace(-4, 4, 9)
+    at = np.linspace(-4, 4, 9)[:, None]
 
-    def log_density(belief):
-        return -0.5 * ((at - belief.mean) / belief.std) ** 2
+    def log_density(prior):
+        return np.array([prior.log_density(x)[0] for x in at])
 
     product = log_density(one) + log_density(other)
     difference = product - log_density(both)  # a constant
@@ -42,36 +43,62 @@ def test_two_beliefs_are_the_product_of_their_densities(mean, std, other_mean, o
     assert both.std < min(std, other_std)
 
 
-def test_who_is_sure_is_believed():
-    sure, vague = Belief(np.zeros(1), np.array([0.01])), Belief(np.ones(1), np.array([1.0]))
-    assert sure.combined(vague).mean == pytest.approx(0.0, abs=1e-3)
-    np.testing.assert_allclose(vague.combined(sure).mean, sure.combined(vague).mean)
+@given(st.floats(-3, 3), stds, st.floats(-4, 4))
+def test_the_gradient_of_the_log_density(mean, std, at):
+    prior, step = prior_of_one(mean, std), 1e-4
+    _, gradient = prior.log_density(np.array([at]))
+    above, below = (prior.log_density(np.array([at + sign * step]))[0] for sign in (1, -1))
+    assert gradient[0] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-6)
+
+
+def test_the_narrower_of_two_priors_dominates():
+    narrow, wide = prior_of_one(0.0, 0.01), prior_of_one(1.0, 1.0)
+    assert narrow.combined(wide).mean == pytest.approx(0.0, abs=1e-3)
+    np.testing.assert_allclose(wide.combined(narrow).mean, narrow.combined(wide).mean)
+
+
+def test_a_combined_prior_keeps_the_box_of_the_first():
+    other = Scales(10.0 * SCALES.inputs, 10.0 * SCALES.target)
+    first, second = (HyperPrior.around(KERNEL, scales, theta_with(), 0.5) for scales in (SCALES, other))
+    np.testing.assert_array_equal(first.combined(second).box, first.box)
+    assert not np.array_equal(first.box, second.box)
+
+
+def test_hyperparameters_outside_the_box_are_moved_to_its_bounds():
+    prior = HyperPrior.of_new_model(KERNEL, SCALES)
+    clipped = prior.clip(theta_with(amplitude=1e9, noise=1e-9))
+    assert clipped.amplitude == pytest.approx(3.0 * SCALES.target)
+    assert clipped.noise == pytest.approx(1e-3 * SCALES.target)
+    np.testing.assert_allclose(clipped.lengthscales, 1.0)
+
+
+# A new model
 
 
 @pytest.mark.parametrize("kernel", [KERNEL, RationalQuadratic()], ids=repr)
-def test_without_neighbours_a_new_model_is_typical(kernel):
-    belief = of_new_model(kernel, SCALES, [])
-    np.testing.assert_array_equal(belief.mean, default_hyperparameters(kernel, SCALES).to_log())
-    np.testing.assert_array_equal(belief.std, np.full(len(belief.mean), STD_OF_NEW))
+def test_without_neighbours_the_prior_has_default_values(kernel):
+    prior = HyperPrior.of_new_model(kernel, SCALES)
+    np.testing.assert_array_equal(prior.mean, default_hyperparameters(kernel, SCALES).to_log())
+    np.testing.assert_array_equal(prior.std, np.full(len(prior.mean), STD_OF_NEW))
 
 
-def test_a_new_model_is_like_its_neighbours():
+def test_a_new_model_is_expected_to_be_like_its_neighbours():
     thetas = [theta_with(noise=noise) for noise in (0.1, 0.2, 0.4)]
-    belief = of_new_model(KERNEL, SCALES, neighbours(*thetas))
-    np.testing.assert_allclose(belief.mean, np.mean([theta.to_log() for theta in thetas], axis=0))
+    prior = HyperPrior.of_new_model(KERNEL, SCALES, thetas)
+    np.testing.assert_allclose(prior.mean, np.mean([theta.to_log() for theta in thetas], axis=0))
 
 
-def test_neighbours_that_differ_say_less():
+def test_neighbours_that_differ_make_a_wider_prior():
     alike, unlike = (
-        of_new_model(KERNEL, SCALES, neighbours(*(theta_with(noise=noise) for noise in noises))).std
+        HyperPrior.of_new_model(KERNEL, SCALES, [theta_with(noise=noise) for noise in noises]).std
         for noises in ([0.1, 0.1, 0.1], [0.01, 0.1, 1.0])
     )
     assert unlike[-1] == STD_OF_NEW > alike[-1]
     np.testing.assert_array_equal(unlike[:-1], alike[:-1])
 
 
-def test_many_neighbours_say_more_but_never_all():
-    stds = [of_new_model(KERNEL, SCALES, neighbours(*[theta_with()] * n)).std[0] for n in (1, 3, 5, 1000)]
+def test_more_neighbours_make_a_narrower_prior_down_to_a_limit():
+    stds = [HyperPrior.of_new_model(KERNEL, SCALES, [theta_with()] * n).std[0] for n in (1, 3, 5, 1000)]
     assert stds == sorted(stds, reverse=True)
     assert len(set(stds)) == 4
     assert stds[-1] == 0.2
@@ -80,26 +107,30 @@ def test_many_neighbours_say_more_but_never_all():
 # From batch to batch
 
 
-def test_a_model_stays_about_as_it_is_and_near_its_neighbours():
+def test_a_model_is_expected_to_stay_close_to_itself_and_near_its_neighbours():
     own, other = theta_with(), theta_with(lengthscales=np.array([1.0, 5.0]))
-    belief = of_next_batch(KERNEL, SCALES, own, 1000, neighbours(other, other))
-    assert own.to_log()[2] < belief.mean[2] < 0.5 * (own.to_log() + other.to_log())[2]
-    np.testing.assert_allclose(belief.mean[1], own.to_log()[1])
-    assert (belief.std < STD_OF_STEP).all()
+    prior = HyperPrior.of_next_batch(KERNEL, SCALES, own, 1000, [other, other])
+    assert own.to_log()[2] < prior.mean[2] < 0.5 * (own.to_log() + other.to_log())[2]
+    np.testing.assert_allclose(prior.mean[1], own.to_log()[1])
+    assert (prior.std < STD_OF_STEP).all()
 
 
 @pytest.mark.parametrize(("n_seen", "std"), [(1, STD_OF_STEP), (50, 0.1), (200, 0.05), (10**6, 0.05)])
-def test_the_noise_is_believed_as_firmly_as_rows_can_tell_it(n_seen, std):
-    own = of_next_batch(KERNEL, SCALES, theta_with(), n_seen, [])
-    vague = of_new_model(KERNEL, SCALES, [])
-    assert own.std[-1] == pytest.approx((std**-2 + vague.std[-1] ** -2) ** -0.5)
+def test_the_prior_of_the_noise_is_as_narrow_as_the_rows_determine_it(n_seen, std):
+    own = HyperPrior.of_next_batch(KERNEL, SCALES, theta_with(), n_seen, [])
+    wide = HyperPrior.of_new_model(KERNEL, SCALES)
+    assert own.std[-1] == pytest.approx((std**-2 + wide.std[-1] ** -2) ** -0.5)
     np.testing.assert_allclose(own.std[:-1], (STD_OF_STEP**-2 + STD_OF_NEW**-2) ** -0.5)
 
 
-# What comes of it
+# What a model learns with them
 
 
-def test_on_one_line_the_scale_across_is_that_of_the_neighbours():
+def neighbours(*thetas):
+    return [Neighbour(theta, Scales(np.ones(2), 1.0)) for theta in thetas]
+
+
+def test_a_batch_along_one_line_takes_the_scale_across_from_the_neighbours():
     rng = np.random.default_rng(0)
     X = np.column_stack([np.linspace(0.0, 10.0, 60), np.full(60, 3.0)])
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=60)
@@ -109,11 +140,10 @@ def test_on_one_line_the_scale_across_is_that_of_the_neighbours():
         for across in (4.0, 0.25)
     )
     np.testing.assert_allclose([wide[1], narrow[1]], [4.0, 0.25], rtol=1e-3)
-    np.testing.assert_allclose(wide[0], narrow[0], rtol=1e-3)  # of what the line does tell
+    np.testing.assert_allclose(wide[0], narrow[0], rtol=1e-3)  # the scale along the line comes from the rows
 
 
-def test_neighbours_do_not_talk_a_model_out_of_what_it_sees():
-    """A few hundred rows know better than the neighbours' noise."""
+def test_hundreds_of_rows_determine_the_noise_whatever_the_neighbours_have():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (300, 2))
     y = np.sin(X).sum(axis=1) + 0.1 * rng.normal(size=300)

@@ -1,4 +1,4 @@
-"""The choice of pseudo-inputs against a naive one, by explicit conditional variances."""
+"""The selection of pseudo-inputs against a naive one, by explicit conditional variances."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters
 from wgpr.gp import inducing
-from wgpr.gp.inducing import greedy, select_by_variance, starts
-from wgpr.gp.kernels import SquaredExponential
+from wgpr.gp.inducing import candidate_sets, greedy, select_by_variance, select_inducing
+from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 KERNEL = SquaredExponential()
 THETA = hyperparameters(KERNEL, 2)
@@ -30,8 +30,8 @@ def naive(kernel, theta, X, n, n_kept=0):
 @pytest.mark.parametrize("d", [1, 2, 8])
 @pytest.mark.parametrize("n_kept", [0, 5])
 @pytest.mark.parametrize("few", [0, 1000])
-def test_each_choice_is_the_least_known_given_those_before(kernel, d, n_kept, few, monkeypatch):
-    """Whether covariances are made at once or row by row."""
+def test_each_choice_has_the_largest_conditional_variance_given_those_before(kernel, d, n_kept, few, monkeypatch):
+    """Both if the covariance matrix is computed at once and row by row."""
     monkeypatch.setattr(inducing, "_FEW", few)
     X, theta = points(40, d), hyperparameters(kernel, d)
     assert greedy(kernel, theta, X, 8, n_kept).tolist() == naive(kernel, theta, X, 8, n_kept)
@@ -58,7 +58,7 @@ def test_repeated_rows_are_chosen_once(n_kept):
     assert len(np.unique(X[chosen], axis=0)) == 4
 
 
-def test_rows_to_keep_that_repeat_each_other_leave_their_places_to_others():
+def test_repeated_rows_to_keep_leave_their_places_to_others():
     X = np.concatenate([np.repeat(points(1), 5, axis=0), points(10, seed=1)])
     chosen = greedy(KERNEL, THETA, X, 6, n_kept=5)
     assert len(chosen) == 6
@@ -72,7 +72,7 @@ def test_a_choice_stops_when_the_rest_is_explained():
     assert conditional_variance(KERNEL, hyperparameters(KERNEL, 1), X, chosen.tolist()).max() < 1e-8
 
 
-def test_once_all_is_explained_those_furthest_away_are_chosen():
+def test_once_all_is_explained_the_furthest_rows_are_chosen():
     X, theta = np.linspace(0, 1, 101)[:, None], hyperparameters(KERNEL, 1)
     explaining = greedy(KERNEL, theta, X, 15)
     chosen = select_by_variance(KERNEL, theta, X, 15)
@@ -90,9 +90,9 @@ def test_rows_that_are_all_the_same_are_one_choice(choose):
 
 @pytest.mark.parametrize("n_old", [3, 12])
 @pytest.mark.parametrize("n_new", [1, 40])
-def test_starts_are_different_sets_of_old_and_new_inputs(n_old, n_new):
+def test_candidate_sets_are_different_sets_of_old_and_new_inputs(n_old, n_new):
     Z, X = points(n_old), points(n_new, seed=1)
-    sets = list(starts(KERNEL, THETA, Z, X, 12, np.random.default_rng(0)))
+    sets = list(candidate_sets(KERNEL, THETA, Z, X, 12, np.random.default_rng(0)))
     assert len(sets) >= 4
     for chosen in sets:
         assert 1 <= len(chosen) <= 12
@@ -101,8 +101,56 @@ def test_starts_are_different_sets_of_old_and_new_inputs(n_old, n_new):
     assert (Z[:, None] == sets[0]).all(axis=-1).any(axis=1).all()  # the first keeps all the old ones
 
 
-def test_a_random_start_keeps_its_share_of_the_old_inputs():
+def test_a_random_set_keeps_its_share_of_the_old_inputs():
     Z, X = points(20), points(40, seed=1)
-    sets = list(starts(KERNEL, THETA, Z, X, 20, np.random.default_rng(0)))
+    sets = list(candidate_sets(KERNEL, THETA, Z, X, 20, np.random.default_rng(0)))
     n_kept = [sum((z == chosen).all(axis=1).any() for z in Z) for chosen in sets[-2:]]
     assert n_kept == [10, 16]
+
+
+# As many as needed
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
+@pytest.mark.parametrize("tolerance", [0.1, 1.0, 10.0])
+def test_no_more_are_selected_than_the_tolerance_needs(kernel, tolerance, monkeypatch):
+    monkeypatch.setattr(inducing, "_LEAST_INDUCING", 1)
+    X = points(60)
+    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 60)
+    chosen = select_inducing(kernel, theta, X, weights, 60, tolerance).tolist()
+    assert 1 < len(chosen) < 60
+    left = [weights @ conditional_variance(kernel, theta, X, chosen[:n]) for n in (len(chosen), len(chosen) - 1)]
+    assert left[0] <= tolerance * (1 + 1e-6)
+    assert left[1] > tolerance * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
+def test_each_selected_row_has_the_largest_weighted_variance(kernel):
+    X = points(40)
+    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 40)
+    chosen = select_inducing(kernel, theta, X, weights, 8, 0.0).tolist()
+    assert chosen[0] == weights.argmax()
+    for n in range(1, 8):
+        weighted = weights * conditional_variance(kernel, theta, X, chosen[:n])
+        assert weighted[chosen[n]] == pytest.approx(weighted.max(), rel=1e-6)
+
+
+@given(st.integers(1, 30), st.integers(1, 10), st.floats(0.0, 1e3))
+def test_at_least_one_and_at_most_so_many_are_selected(n_rows, n, tolerance):
+    X = points(n_rows)
+    chosen = select_inducing(KERNEL, THETA, X, np.ones(n_rows), n, tolerance).tolist()
+    assert 1 <= len(chosen) <= min(n, n_rows)
+    assert len(set(chosen)) == len(chosen)
+
+
+def test_at_least_twenty_are_selected_so_that_the_lookup_covers_the_region():
+    """One row explains everything here; the others are those furthest apart."""
+    X = np.linspace(0.0, 1.0, 101)[:, None]
+    chosen = select_inducing(KERNEL, Hyperparameters(1.0, np.ones(1), 1.0), X, np.ones(101), 50, 1e6)
+    assert chosen.tolist()[:3] == [0, 100, 50]
+    assert len(chosen) == 20
+
+
+def test_repeated_rows_are_selected_once():
+    X = np.repeat(points(3), 10, axis=0)
+    assert len(select_inducing(KERNEL, THETA, X, np.full(30, 1e6), 30, 0.0)) == 3

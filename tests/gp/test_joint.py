@@ -1,4 +1,4 @@
-"""Summaries side by side: the exact process with all their observations, and the formulas of docs/joining.md."""
+"""Joint models: the exact process with all observations, and the formulas of docs/joining.md."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,20 @@ from reference import (
     hyperparameters,
     learned,
     relative_error,
-    select_by_variance,
+    separated_points,
     unlearned,
     waves,
 )
-from wgpr.gp.joint import JointModel, as_seen_by, evidence, joined, log_evidence_of_rows, parts_of, with_rows
+from wgpr.gp.joint import (
+    JointModel,
+    as_seen_by,
+    disagreement,
+    evidence,
+    joined,
+    log_evidence_of_rows,
+    parts_of,
+    with_rows,
+)
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
 every_kernel = pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
@@ -27,17 +36,17 @@ HALVES = slice(0, None, 2), slice(1, None, 2)
 
 def rows(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = select_by_variance(n, d, rng)
+    X = separated_points(n, d, rng)
     return X, waves(X, rng)
 
 
 def knowing(kernel, theta, X, y, Z=None, mean=0.0):
-    """A model of these rows; with pseudo-inputs on all of them it has left nothing out."""
+    """A model of these rows; by default with a pseudo-input on each, so that it is exact."""
     return learned(unlearned(kernel, theta, mean), X, y, theta, X if Z is None else Z)
 
 
 def assert_the_exact_process(model, theta, X, y, mean=0.0):
-    queries = select_by_variance(40, X.shape[1], np.random.default_rng(1))
+    queries = separated_points(40, X.shape[1], np.random.default_rng(1))
     expected = exact_field_at(model.kernel, theta, X, y - mean, queries)
     means, variances = model.predict(queries)
     assert relative_error(means - mean, expected.mean) < 1e-8
@@ -52,7 +61,7 @@ def assert_the_exact_process(model, theta, X, y, mean=0.0):
 
 @every_kernel
 @every_dimension
-def test_rows_for_a_model_that_knows_nothing(kernel, d):
+def test_an_empty_model_with_rows_is_the_exact_process(kernel, d):
     X, y = rows(30, d)
     theta = hyperparameters(kernel, d, reach=0.5)
     nothing = unlearned(kernel, theta, mean=0.7)
@@ -63,7 +72,7 @@ def test_rows_for_a_model_that_knows_nothing(kernel, d):
 
 @every_kernel
 @every_dimension
-def test_rows_for_a_model_that_has_learned(kernel, d):
+def test_a_model_with_more_rows_is_the_exact_process(kernel, d):
     X, y = rows(40, d)
     theta = hyperparameters(kernel, d, reach=0.5)
     first, second = HALVES
@@ -87,29 +96,29 @@ def test_two_models_joined_are_one_model_of_all_rows(kernel, d):
     assert_the_exact_process(joined(other, [one], theta), theta, X, y, mean=-1.3)
 
 
-def test_what_was_joined_can_be_joined_again():
+def test_joint_models_can_be_joined_again():
     X, y = rows(45, 2)
     kernel = SquaredExponential()
     theta = hyperparameters(kernel, 2, reach=0.5)
     one, two, three = (
         knowing(kernel, theta, X[some::3], y[some::3], mean=mean) for some, mean in enumerate((0.7, -1.3, 0.2))
     )
-    waiting = with_rows(two, *rows(5, 2, seed=3))
+    conditioned = with_rows(two, *rows(5, 2, seed=3))
     all_X, all_y = (np.concatenate(part) for part in zip((X, y), rows(5, 2, seed=3), strict=True))
-    assert_the_exact_process(joined(one, [waiting, three], theta), theta, all_X, all_y, mean=0.7)
-    assert_the_exact_process(joined(waiting, [one, three], theta), theta, all_X, all_y, mean=-1.3)
+    assert_the_exact_process(joined(one, [conditioned, three], theta), theta, all_X, all_y, mean=0.7)
+    assert_the_exact_process(joined(conditioned, [one, three], theta), theta, all_X, all_y, mean=-1.3)
 
 
 # Against the formulas
 
 
 def sparse_models(kernel, d):
-    """Three that have left out much, with hyperparameters and prior means of their own."""
+    """Three models with few pseudo-inputs, each with hyperparameters and a prior mean of its own."""
     X, y = rows(150, d)
     rng = np.random.default_rng(2)
     return [
         knowing(
-            kernel, hyperparameters(kernel, d, reach=reach), X[i::3], y[i::3], select_by_variance(6 + i, d, rng), mean=i
+            kernel, hyperparameters(kernel, d, reach=reach), X[i::3], y[i::3], separated_points(6 + i, d, rng), mean=i
         )
         for i, reach in enumerate((0.5, 0.7, 1.0))
     ]
@@ -125,7 +134,7 @@ def dense(parts):
 @every_dimension
 def test_blocks_are_the_dense_formula(kernel, d):
     owner, *others = sparse_models(kernel, d)
-    theta, queries = owner.theta, select_by_variance(30, d, np.random.default_rng(1))
+    theta, queries = owner.theta, separated_points(30, d, np.random.default_rng(1))
     model = joined(owner, others, theta)
     Z, R, r = dense([*parts_of(owner), *(part for other in others for part in as_seen_by(owner, other))])
     S = np.eye(len(r)) + R @ kernel(theta, Z, Z) @ R.T
@@ -142,7 +151,7 @@ def test_blocks_are_the_dense_formula(kernel, d):
 @every_kernel
 def test_a_model_alone_is_itself(kernel):
     model, *_ = sparse_models(kernel, 2)
-    queries = select_by_variance(30, 2, np.random.default_rng(1))
+    queries = separated_points(30, 2, np.random.default_rng(1))
     alone = JointModel.of(model, parts_of(model), model.theta)
     np.testing.assert_allclose(alone.predict(queries), model.predict(queries), rtol=1e-8, atol=1e-10)
     assert alone.log_normaliser == pytest.approx(model.log_normaliser, rel=1e-10)
@@ -162,7 +171,7 @@ def test_the_gradient_of_the_evidence(kernel, d):
     assert gradient[-1] == 0.0
 
 
-# Surprise
+# Disagreement
 
 
 def halves_of_a_line(field, noise=0.1):
@@ -174,18 +183,18 @@ def halves_of_a_line(field, noise=0.1):
     return knowing(kernel, theta, X[:45], y[:45], X[:45:3]), knowing(kernel, theta, X[35:], y[35:], X[35::3])
 
 
-def test_the_other_half_of_one_field_is_no_surprise():
+def test_two_halves_of_one_field_agree():
     left, right = halves_of_a_line(np.sin)
     assert disagreement(left, right) < 0.05
     assert disagreement(right, left) < 0.05
 
 
-def test_another_world_is_a_surprise():
+def test_models_of_different_fields_disagree():
     left, right = halves_of_a_line(lambda x: np.where(x < 5.0, np.sin(x), 3.0 + 3.0 * np.sin(9.0 * x)))
     assert disagreement(left, right) > 1.0
 
 
-def test_a_surprise_does_not_depend_on_the_prior_mean_of_an_owner_that_knows_the_place():
+def test_the_prior_mean_of_an_owner_with_data_hardly_changes_the_disagreement():
     X, y = rows(60, 1)
     theta = hyperparameters(SquaredExponential(), 1, reach=0.5)
     first, second = (slice(0, None, 2), slice(1, None, 2))
@@ -195,7 +204,7 @@ def test_a_surprise_does_not_depend_on_the_prior_mean_of_an_owner_that_knows_the
     assert disagreement(near, other) < 0.0
 
 
-def test_rows_that_wait_count_for_both():
+def test_rows_of_conditioned_models_count_in_the_disagreement():
     left, right = halves_of_a_line(np.sin)
     X = np.linspace(4.0, 6.0, 9)[:, None]
     at_odds = with_rows(right, X, 5.0 + np.sin(X[:, 0]))

@@ -10,7 +10,7 @@ from reference import (
     central_differences,
     hyperparameters,
     relative_error,
-    select_by_variance,
+    separated_points,
     sklearn_kernel,
 )
 from wgpr.gp.kernels import (
@@ -41,7 +41,7 @@ def at_log(log_theta, theta):
 def pair(d):
     """Two sets of points that have two in common, and the gradient of a scalar by their covariance."""
     rng = np.random.default_rng(d)
-    X1, X2 = select_by_variance(7, d, rng), select_by_variance(11, d, rng)
+    X1, X2 = separated_points(7, d, rng), separated_points(11, d, rng)
     X2[:2] = X1[:2]
     return X1, X2, rng.normal(size=(7, 11))
 
@@ -74,7 +74,7 @@ def test_a_gradient_is_pulled_back_to_hyperparameters_and_inputs(kernel, d, pair
 
 @every_kernel
 @every_dimension
-def test_a_gradient_by_inputs_that_stand_on_both_sides(kernel, d, pair):
+def test_a_gradient_by_inputs_that_are_on_both_sides(kernel, d, pair):
     X1, X2, G = pair
     G = np.concatenate([G, G[:, : len(X1)]], axis=1)[:, : len(X2) + len(X1)]
     others = np.concatenate([X2, X1])[: G.shape[1]]
@@ -125,12 +125,12 @@ def test_hyperparameters_survive_their_logarithm(kernel):
 
 
 @pytest.mark.parametrize(("name", "family"), KERNELS.items())
-def test_a_kernel_is_called_by_its_name(name, family):
+def test_a_kernel_can_be_given_by_name(name, family):
     assert as_kernel(name) == family()
     assert hash(as_kernel(name)) == hash(family())
 
 
-def test_a_kernel_of_ones_own_is_taken_as_it_is():
+def test_a_kernel_object_is_used_as_it_is():
     kernel = RationalQuadratic(2.5)
     assert as_kernel(kernel) is kernel
     assert kernel != RationalQuadratic(2.0)

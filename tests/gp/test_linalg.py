@@ -1,9 +1,11 @@
 """Linear algebra against NumPy, and the one jitter policy."""
 
+from threading import Event
+
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
+from threads import at_once, n_blas_threads
 from wgpr.gp import linalg
 from wgpr.gp.linalg import JITTERS, NotFactorizableError, cholesky, cholesky_with_jitter
 
@@ -68,7 +70,7 @@ def test_a_square_root_squares_to_its_matrix(n, B):
     np.testing.assert_allclose(H @ H.T, S, atol=1e-12)
 
 
-def test_directions_that_rounding_made_negative_have_no_root():
+def test_negative_eigenvalues_count_as_zero_in_a_square_root():
     np.testing.assert_array_equal(linalg.square_root(np.diag([-1e-17, 4.0])), [[0.0], [2.0]])
     assert linalg.square_root(np.zeros((3, 3))).shape == (3, 0)
 
@@ -92,17 +94,17 @@ def test_a_bad_matrix_gets_the_smallest_jitter_that_works(lack, scale):
     np.testing.assert_allclose(L @ L.T, K + jitter * np.eye(6), rtol=1e-13)
 
 
-def test_factoring_leaves_its_matrix_alone():
+def test_factorising_does_not_change_the_matrix():
     K = np.ones((4, 4))
     cholesky_with_jitter(K)
     np.testing.assert_array_equal(K, np.ones((4, 4)))
 
 
-@pytest.mark.parametrize("hopeless", [-np.eye(3), np.diag([1.0, -1.0, 1.0])])
+@pytest.mark.parametrize("indefinite", [-np.eye(3), np.diag([1.0, -1.0, 1.0])])
 @pytest.mark.parametrize("factor", [cholesky, cholesky_with_jitter])
-def test_a_hopeless_matrix_is_an_error(factor, hopeless):
+def test_an_indefinite_matrix_is_an_error(factor, indefinite):
     with pytest.raises(NotFactorizableError, match="not positive definite"):
-        factor(hopeless)
+        factor(indefinite)
 
 
 def test_a_matrix_that_is_not_finite_is_an_error():
@@ -110,18 +112,55 @@ def test_a_matrix_that_is_not_finite_is_an_error():
         cholesky_with_jitter(np.full((3, 3), np.nan))
 
 
-def test_a_frozen_array_cannot_be_edited():
+def test_a_read_only_array_cannot_be_edited():
     array = linalg.read_only(np.zeros(2))
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1.0
 
 
-def test_blas_has_one_thread_inside_and_its_own_number_outside():
-    def n_threads():
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+# Threads of BLAS
 
-    with threadpool_limits(2, user_api="blas"):
-        before = n_threads()
+
+def test_blas_has_one_thread_inside_and_its_own_number_outside(two_blas_threads):
+    before = n_blas_threads()
+    with linalg.one_blas_thread():
+        assert n_blas_threads() == {1}
         with linalg.one_blas_thread():
-            assert n_threads() == {1}
-        assert n_threads() == before
+            assert n_blas_threads() == {1}
+        assert n_blas_threads() == {1}
+    assert n_blas_threads() == before != {1}
+
+
+def test_after_an_error_inside_blas_has_its_own_number_of_threads(two_blas_threads):
+    before = n_blas_threads()
+    with pytest.raises(ZeroDivisionError), linalg.one_blas_thread():
+        raise ZeroDivisionError
+    assert n_blas_threads() == before
+
+
+def test_threads_that_overlap_share_one_limit_until_the_last_one_leaves(two_blas_threads):
+    """The thread that set the limit leaves first, and is still alive when the other one lifts it."""
+    before = n_blas_threads()
+    first_entered, second_entered, first_left, second_left = (Event() for _ in range(4))
+
+    def first():
+        with linalg.one_blas_thread():
+            first_entered.set()
+            assert second_entered.wait(10)
+        first_left.set()
+        assert second_left.wait(10)
+
+    def second():
+        assert first_entered.wait(10)
+        with linalg.one_blas_thread():
+            second_entered.set()
+            assert first_left.wait(10)
+            inside = n_blas_threads()
+        second_left.set()
+        return inside
+
+    assert at_once([first, second])[1] == {1}
+    assert n_blas_threads() == before
+    with linalg.one_blas_thread():
+        assert n_blas_threads() == {1}
+    assert n_blas_threads() == before
