@@ -3,8 +3,8 @@
     python docs/reference.py            # names the pages that are out of date; exit code 1 if there are any
     python docs/reference.py --write    # brings them up to date
 
-What stands between `<!-- commands -->`, or `<!-- api` with a line for each object and `-->`, and `<!-- end -->` is made;
-all else on these pages is written by hand.
+Generated is what stands between `<!-- commands -->`, or `<!-- api` with a line for each object and `-->`, and
+`<!-- end -->`. All else on these pages is written by hand.
 """
 
 import re
