@@ -3,6 +3,7 @@
 import pickle
 from functools import cache
 from io import BytesIO
+from itertools import pairwise
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -63,8 +64,9 @@ def waiting(n_features=2):
     return small(published).partial_fit(X[: BATCH // 2], y[: BATCH // 2])
 
 
-def drawn(figure):
-    """Draw for real; what cannot be drawn warns or raises here."""
+def drawn(figure, layout="constrained"):
+    """Draw for real; what cannot be drawn warns or raises here. To lay out takes most of the time."""
+    figure.set_layout_engine(layout)
     figure.savefig(BytesIO(), format="png", dpi=30)
     return figure
 
@@ -126,23 +128,29 @@ def test_a_grid_will_do_in_place_of_a_model(plot, ax):
 
 @every_map
 def test_a_slice_of_more_inputs_is_a_map(plot, ax):
-    plot(predict_grid(fitted(published, 3), spacing=0.5, at={"x2": 1.0}), ax=ax)
+    model, at = fitted(published, 3), {"x2": 1.0}
+    plot(predict_grid(model, spacing=0.5, at=at), ax=ax)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x1", "x3")
+    other = plot(model, ax=Figure().subplots(), spacing=0.5, at=at)
+    np.testing.assert_array_equal(mesh_values(other), mesh_values(ax))
 
 
 @every_map
 def test_maps_are_of_two_inputs(plot):
-    with pytest.raises(ValueError, match="2 inputs and the model has 3"):
+    with pytest.raises(ValueError, match=r"3 inputs would vary \(x1, x2, x3\) and a map has 2; .* at={'x3': 1.5}"):
         plot(fitted(published, 3))
-    with pytest.raises(ValueError, match="2 dimensions, got 1: x1"):
+    with pytest.raises(ValueError, match=r"2 inputs, and here 3 vary: x3, x2, x1; .*at={name: value}"):
+        plot(fitted(published, 3), region=(0, 1, 0, 1, 0, 1), spacing=1.0)
+    with pytest.raises(ValueError, match=r"2 inputs, and here 1 vary: x1; use plot_1d"):
         plot(predict_grid(fitted(published, 1), spacing=1.0))
-    with pytest.raises(ValueError, match="region and spacing go with a model"):
+    with pytest.raises(ValueError, match="region, spacing and at go with a model"):
         plot(predict_grid(fitted(published), spacing=1.0), spacing=0.5)
     assert plt.get_fignums() == []
 
 
+@cache
 def chart():
-    """A model of a frame with the columns in the order that sailors name them in."""
+    """A model of a frame with latitude before longitude, and the frame."""
     X, y = travelling()
     frame = pd.DataFrame({"lat": 60.0 + 0.1 * X[:, 1], "lon": X[:, 0]})
     return small(StreamingGPRegressor).fit(frame, pd.Series(y, name="depth [m]")), frame
@@ -258,10 +266,19 @@ def test_data_are_drawn_along_with_the_line(ax):
 
 def test_a_line_is_of_one_input_and_of_whole_rows():
     X, _ = travelling(n_features=1)
-    with pytest.raises(ValueError, match="1 input and the model has 2"):
+    with pytest.raises(ValueError, match=r"1 input, and here 2 vary: x2, x1; .*fix inputs by at"):
         plot_1d(fitted(published))
     with pytest.raises(ValueError, match="X and y"):
         plot_1d(fitted(published, 1), X)
+
+
+def test_a_line_through_a_map_is_a_slice_of_it(ax):
+    model = fitted(published)
+    plot_1d(model, ax=ax, spacing=COARSE[1], at={"x1": 4.0})
+    grid = predict_grid(model, spacing=COARSE[1], at={"x1": 4.0})
+    means = np.array([line.get_ydata() for line in ax.lines if len(line.get_xdata()) == grid.x2.size])
+    np.testing.assert_array_equal(np.nanmax(means, axis=0), grid["mean"])
+    assert ax.get_xlabel() == "x2"
 
 
 @every_estimator
@@ -316,19 +333,20 @@ def test_distances_are_those_of_the_records(ax):
 
 @pytest.mark.parametrize(("splitting", "label"), [(Wasserstein(0.5), "threshold 0.5"), (Wasserstein(np.inf), None)])
 def test_the_threshold_is_that_of_the_rule(splitting, label, ax):
-    plot_history(fitted(published, splitting=splitting), ax=ax)
+    plot_history(fitted(published, splitting=splitting, threshold="auto"), ax=ax)
     assert {name for name in lines_by_label(ax) if name.startswith("threshold")} == ({label} if label else set())
 
 
 def test_a_rule_without_distances_shows_evidences(ax):
-    model = fitted(published, splitting="evidence")
+    model = fitted(published, splitting="evidence", threshold="auto")
     lines = lines_by_label(plot_history(model, ax=ax))
     expected = [record.evidence_new / record.n_samples for record in model.history_]
-    np.testing.assert_allclose(lines["as a model of its own"].get_ydata(), expected)
+    np.testing.assert_allclose(lines["a model of the batch alone"].get_ydata(), expected)
 
 
-def test_a_rule_without_either_shows_how_many_models_there_were(ax):
-    model = fitted(published, splitting="always", history_size=3)
+def test_a_rule_without_either_shows_how_many_models_there_were(ax, monkeypatch):
+    monkeypatch.setattr("wgpr.estimators.base.HISTORY_SIZE", 3)
+    model = small(published, splitting="always", threshold="auto").fit(*travelling())
     assert plot_history(model, ax=ax).get_ylabel() == "local models"
     counts = lines_by_label(ax)["new model"].get_ydata()
     assert counts.tolist() == [model.n_models_ - 2, model.n_models_ - 1, model.n_models_]
@@ -398,24 +416,75 @@ def test_the_summary_has_all_pictures_and_is_not_pyplots(regressor, n_features, 
 
 
 def constant(n_features):
-    X, y = travelling(n_features=n_features)
+    X, y = travelling(2 * BATCH, n_features)
     return small(published).fit(X, np.zeros_like(y))
 
 
 def constant_input(n_features):
-    X, y = travelling(n_features=n_features)
+    X, y = travelling(2 * BATCH, n_features)
     return small(published).fit(np.column_stack([X[:, :-1], np.full(len(X), 2.0)]), y)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3])
 @pytest.mark.parametrize("make", [waiting, constant, constant_input, lambda d: fitted(SparseGPRegressor, d)])
 def test_unusual_models_can_be_drawn(make, n_features):
-    drawn(summary_figure(make(n_features), spacing=COARSE.get(n_features)))
+    layout = "constrained" if make is waiting else "none"
+    drawn(summary_figure(make(n_features), spacing=COARSE.get(n_features)), layout)
 
 
-def test_the_summary_of_many_inputs_has_no_region():
-    with pytest.raises(ValueError, match="region and spacing are for models of 1 or 2 inputs, and this has 3"):
-        summary_figure(fitted(published, 3), spacing=1.0)
+def test_the_summary_of_many_inputs_is_of_slices_or_at_a_place():
+    model = fitted(published, 3)
+    with pytest.raises(ValueError, match=r"3 inputs would vary .* at={'x3': 1.5}"):
+        summary_figure(model, spacing=1.0)
+    figure = summary_figure(model, *travelling(n_features=3), spacing=0.5, at={"x2": 1.0})
+    assert figure.get_suptitle().endswith("110 rows, x2 = 1")
+    assert [ax.get_ylabel() for ax in figure.axes[:3]] == ["x3", "x3", "x3"]
+    line = summary_figure(model, spacing=0.5, at={"x2": 1.0, "x1": 3.0})
+    assert line.axes[0].get_xlabel() == "x3"
+
+
+def survey_of_shape(width, height, names=("easting [m]", "northing [m]")):
+    """A model of a survey whose coordinates have long labels."""
+    X, y = travelling(50)
+    places = X / np.ptp(X, axis=0) * [width, height] + [512_000.0, 4_100_000.0]
+    return small(StreamingGPRegressor).fit(pd.DataFrame(places, columns=list(names)), y)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(1500.0, 9000.0), (9000.0, 1500.0), (3000.0, 3500.0), (1000.0, 14_000.0)]
+)
+def test_maps_of_any_shape_are_large_and_legible(width, height):
+    figure = drawn(summary_figure(survey_of_shape(width, height), spacing=250.0))
+    assert max(figure.get_size_inches()) < 14
+    inches = figure.dpi_scale_trans.inverted()
+    assert all(ax.get_tightbbox().transformed(inches).x0 > -0.02 for ax in figure.axes)
+    for ax in figure.axes[:3]:
+        box = ax.get_window_extent().transformed(inches)
+        assert box.width * box.height > 6.0
+        assert box.height / box.width == pytest.approx(np.diff(ax.get_ylim()) / np.diff(ax.get_xlim()), rel=0.01)
+        assert all(0.1 < bar.get_window_extent().transformed(inches).width < 0.3 for bar in ax.child_axes)
+        assert_labels_do_not_overlap(ax.xaxis, direction=0, n_least=2 if box.width > 1.0 else 1)
+        assert_labels_do_not_overlap(ax.yaxis, direction=1, n_least=2)
+
+
+def assert_labels_do_not_overlap(axis, direction, n_least):
+    ends = sorted(label.get_window_extent().get_points()[:, direction].tolist() for label in shown_labels(axis))
+    assert len(ends) >= n_least
+    assert all(end < start for (_, end), (start, _) in pairwise(ends))
+
+
+def shown_labels(axis):
+    low, high = sorted(axis.get_view_interval())
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+    return [label for place, label in ticks if low <= place <= high and label.get_text()]
+
+
+@pytest.mark.parametrize("names", [("easting [m]", "northing [m]"), ("x1", "x2"), ("lon", "lat")])
+def test_coordinates_are_written_in_full(names, ax):
+    plot_map(survey_of_shape(1.0, 1.0, names), ax=ax, spacing=0.1)
+    drawn(ax.figure)
+    assert ax.yaxis.get_offset_text().get_text() == ax.xaxis.get_offset_text().get_text() == ""
+    assert all(label.get_text().startswith("51200") for label in shown_labels(ax.xaxis))
 
 
 def test_colours_are_the_same_for_a_model_and_its_pseudo_inputs(ax):

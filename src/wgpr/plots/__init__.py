@@ -1,18 +1,11 @@
-"""Pictures of maps, histories and calibration. Every function draws into `ax`, or into a new figure, and returns it."""
+"""Pictures of a model. Functions draw into `ax`, by default pyplot's current axes, and return it; nothing is shown."""
 
-from wgpr.plots.plots import (
-    COLOURS,
-    plot_1d,
-    plot_calibration,
-    plot_field,
-    plot_history,
-    plot_lengthscales,
-    plot_map,
-    plot_models,
-    plot_slices,
-    plot_uncertainty,
-    summary_figure,
-)
+from wgpr.plots.diagnostics import plot_calibration, plot_lengthscales
+from wgpr.plots.history import plot_history
+from wgpr.plots.lines import plot_1d, plot_slices
+from wgpr.plots.maps import plot_field, plot_map, plot_models, plot_uncertainty
+from wgpr.plots.style import COLOURS
+from wgpr.plots.summary import summary_figure
 
 __all__ = [
     "COLOURS",

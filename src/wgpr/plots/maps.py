@@ -1,0 +1,224 @@
+"""Maps: mean, uncertainty, and which local model answers where."""
+
+from collections.abc import Sequence
+from math import cos, radians, sqrt
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.patheffects import withStroke
+from numpy.typing import ArrayLike
+
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import Fixed, Numbers, plan_grid, predict_grid, varying_columns
+from wgpr.plots import style
+from wgpr.plots.regions import borders, cell_edges, colour_numbers, innermost
+
+_PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.COLOURS]
+# The largest ratio of height and width for which a map is drawn to scale: with the same unit, and without units.
+_LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
+_OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
+_ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and height
+
+Source = EnsembleRegressor | xr.Dataset
+
+
+def plot_map(
+    source: Source,
+    *,
+    ax: Axes | None = None,
+    region: Numbers = None,
+    spacing: Numbers = None,
+    at: Fixed | None = None,
+    samples: ArrayLike | None = None,
+    **colours: Any,
+) -> Axes:
+    """Draw the mean as a map.
+
+    Parameters
+    ----------
+    source : a model, or a grid that `predict_grid` made.
+    region, spacing, at : of the grid, as of `predict_grid`; only with a model. A model of more than two inputs needs
+        `at`: values of the inputs that do not vary.
+    samples : (n, d) places to mark: rows of the model's inputs, or (n, 2) horizontal and vertical positions on a grid.
+    colours : cmap, vmin and vmax, as of `plot_field`.
+    """
+    grid = grid_to_draw(source, 2, region, spacing, at)
+    ax = _draw_field(grid["mean"], style.label(grid["mean"]), ax, **colours)
+    if samples is not None:
+        _mark(ax, map_positions(source, samples, at), color="black", alpha=0.5)
+    return ax
+
+
+def plot_uncertainty(
+    source: Source,
+    *,
+    ax: Axes | None = None,
+    region: Numbers = None,
+    spacing: Numbers = None,
+    at: Fixed | None = None,
+    samples: ArrayLike | None = None,
+    latent: bool = False,
+    **colours: Any,
+) -> Axes:
+    """Draw the standard deviation as a map; parameters as of `plot_map`.
+
+    latent : draw that of the field without noise; by default, that of an observation.
+    """
+    grid = grid_to_draw(source, 2, region, spacing, at)
+    std = grid["std_latent" if latent else "std"]
+    ax = _draw_field(std, style.label(std, "standard deviation"), ax, **{"cmap": "cividis"} | colours)
+    if samples is not None:
+        _mark(ax, map_positions(source, samples, at), color="white", alpha=0.7)
+    return ax
+
+
+def plot_models(
+    source: Source,
+    *,
+    ax: Axes | None = None,
+    region: Numbers = None,
+    spacing: Numbers = None,
+    at: Fixed | None = None,
+) -> Axes:
+    """Draw which local model answers where, as a map; parameters as of `plot_map`.
+
+    Neighbouring models differ in colour; colours repeat. The index of a model is written on it where there is room.
+    Dots are pseudo-inputs, if `source` is a model of two inputs.
+    """
+    grid, ax = grid_to_draw(source, 2, region, spacing, at), style.axes_or_current(ax)
+    owner, (x, y) = grid["model"].values, horizontal_and_vertical(grid["model"])
+    colours = colour_numbers(owner, len(_PALE))[owner]
+    ax.pcolormesh(x, y, colours, cmap=ListedColormap(_PALE), vmin=0, vmax=len(_PALE) - 1, rasterized=True)
+    ax.add_collection(LineCollection([*borders(owner, x.values, y.values)], colors="0.2", linewidths=0.4))
+    for number in np.unique(owner).tolist():
+        row, column, room = innermost(owner, number)
+        if room > _ROOM_FOR_A_NUMBER:
+            _write_number(ax, float(x[column]), float(y[row]), number)
+    _frame(ax, x, y)
+    if isinstance(source, EnsembleRegressor) and not at:
+        mark_pseudo_inputs(ax, source)
+    ax.set_title(style.counted(len(np.unique(owner)), "model"), loc="left", fontsize="medium")
+    return ax
+
+
+def plot_field(
+    values: ArrayLike,
+    region: Sequence[float],
+    *,
+    ax: Axes | None = None,
+    label: str = "",
+    cmap: str = "viridis",
+    vmin: float | None = None,
+    vmax: float | None = None,
+) -> Axes:
+    """Draw any field on a regular grid, such as the truth on the colour scale of a prediction.
+
+    Parameters
+    ----------
+    values : (n_y, n_x), from south to north and from west to east.
+    region : (west, east, south, north), the positions of the outermost nodes.
+    label : of the colour bar.
+    vmin, vmax : ends of the colour scale; by default those of the values without outliers.
+    """
+    field = xr.DataArray(np.asarray(values, dtype=np.float64), dims=("y", "x"))
+    for name, (low, high) in {"x": region[:2], "y": region[2:]}.items():
+        field[name] = name, np.linspace(low, high, field.sizes[name]), {"long_name": ""}
+    return _draw_field(field, label, ax, cmap, vmin, vmax)
+
+
+def grid_to_draw(source: Source, n_inputs: int, region: Numbers, spacing: Numbers, at: Fixed | None) -> xr.Dataset:
+    """The grid that was given, or that the given model predicts; arguments are checked before anything is predicted."""
+    if isinstance(source, xr.Dataset):
+        if any(argument is not None for argument in (region, spacing, at)):
+            raise ValueError("region, spacing and at go with a model; a grid has its own")
+        names = [str(name) for name in source.dims]
+    else:
+        plan = plan_grid(source, region, spacing, at=at)
+        names = [plan.names[column] for column in plan.axes]
+    if len(names) != n_inputs:
+        raise ValueError(
+            f"this picture is of {style.counted(n_inputs, 'input')}, and here {len(names)} vary: {', '.join(names)}; "
+            "use plot_1d for 1, plot_map for 2 and plot_slices for more, or fix inputs by at={name: value}"
+        )
+    return source if isinstance(source, xr.Dataset) else predict_grid(source, region, spacing, at=at)
+
+
+def horizontal_and_vertical(variable: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """The two coordinates of a variable of a map."""
+    vertical, horizontal = variable.dims
+    return variable[horizontal], variable[vertical]
+
+
+def height_over_width(x: xr.DataArray, y: xr.DataArray) -> float | None:
+    """Of a map that is drawn to scale; None if the units differ, or if the map would be very narrow."""
+    ratio, unit = float(np.ptp(y.values) / np.ptp(x.values)), y.attrs.get("units")
+    if y.attrs.get("standard_name") == "latitude":
+        ratio /= max(0.01, cos(radians(float(y.mean()))))
+    elif x.attrs.get("units") != unit:
+        return None
+    limit = _LARGEST_RATIO if unit else _LARGEST_RATIO_WITHOUT_UNITS
+    return ratio if 1.0 / limit <= ratio <= limit else None
+
+
+def map_positions(source: Source, places: ArrayLike, at: Fixed | None = None) -> Array:
+    """Places (n, d) as (n, 2) with the horizontal position first."""
+    points = np.asarray(places, dtype=np.float64)
+    return points if isinstance(source, xr.Dataset) else points[:, varying_columns(source, at)]
+
+
+def mark_pseudo_inputs(ax: Axes, model: EnsembleRegressor) -> None:
+    """Dots on a map at the pseudo-inputs of all local models."""
+    if model.n_models_:
+        _mark(ax, map_positions(model, np.concatenate(model.pseudo_inputs_)), color="0.25", alpha=0.7)
+
+
+def _draw_field(
+    field: xr.DataArray,
+    label: str,
+    ax: Axes | None,
+    cmap: str = "viridis",
+    vmin: float | None = None,
+    vmax: float | None = None,
+) -> Axes:
+    """A field with its two coordinates, and a colour bar with a label."""
+    ax, values, (x, y) = style.axes_or_current(ax), field.values, horizontal_and_vertical(field)
+    low, high = _colour_scale(values, vmin, vmax)
+    mesh = ax.pcolormesh(x, y, values, shading="nearest", cmap=cmap, vmin=low, vmax=high, rasterized=True)
+    _frame(ax, x, y)
+    wide = 0.04 * sqrt(height_over_width(x, y) or 0.75)  # as many inches beside a tall map as beside a wide one
+    ends = ("neither", "min", "max", "both")[int((values < low).any()) + 2 * int((values > high).any())]
+    ax.figure.colorbar(mesh, cax=ax.inset_axes((1.0 + wide, 0.0, wide, 1.0)), label=label, extend=ends)
+    return ax
+
+
+def _colour_scale(field: Array, vmin: float | None, vmax: float | None) -> tuple[float, float]:
+    least, low, high, most = np.nanpercentile(field, (0.0, 0.5, 99.5, 100.0))
+    if most - least > _OUTLIERS * (high - low) > 0.0:
+        least, most = low, high
+    return least if vmin is None else vmin, most if vmax is None else vmax
+
+
+def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
+    """Names of the axes, limits at the edges of the cells, the scale, and coordinates that are written in full."""
+    ax.set(xlabel=style.label(x), xlim=cell_edges(x.values)[[0, -1]])
+    ax.set(ylabel=style.label(y), ylim=cell_edges(y.values)[[0, -1]])
+    ratio = height_over_width(x, y)
+    ax.set_aspect("auto" if ratio is None else ratio * float(np.ptp(x.values) / np.ptp(y.values)))
+    ax.xaxis.set_major_locator(style.CoordinateLocator())
+    ax.ticklabel_format(useOffset=False, scilimits=(-4, 8))
+
+
+def _mark(ax: Axes, positions: Array, **how: Any) -> None:
+    size = float(np.clip(90.0 / np.sqrt(len(positions) + 1.0), 1.2, 4.0))
+    ax.plot(*positions.T, ".", markersize=size, markeredgewidth=0, scalex=False, scaley=False, **how)
+
+
+def _write_number(ax: Axes, x: float, y: float, number: int) -> None:
+    outline = withStroke(linewidth=2.5, foreground="white")
+    how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small", "path_effects": [outline]}
+    ax.text(x, y, str(number), zorder=3, clip_on=True, **how)
