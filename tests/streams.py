@@ -56,8 +56,13 @@ IN_ORDER = [regressor for regressor in ONLINE if regressor is not WGPRegressor] 
 
 
 def small(regressor, **settings):
-    """An estimator of this class (or `published`) that learns in milliseconds."""
-    return regressor(**_SETTINGS[regressor] | settings)
+    """An estimator of this class (or `published`) that learns in milliseconds.
+
+    Its threshold is left out with a splitting rule that has none.
+    """
+    has_threshold = settings.get("splitting", "wasserstein") == "wasserstein"
+    defaults = {name: value for name, value in _SETTINGS[regressor].items() if has_threshold or name != "threshold"}
+    return regressor(**defaults | settings)
 
 
 def _name(regressor):

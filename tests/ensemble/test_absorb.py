@@ -16,7 +16,6 @@ from streams import (
     numbers_in,
     published,
     queries,
-    scattered_ensemble,
     small,
     travelling,
 )
@@ -31,10 +30,9 @@ from wgpr import (
     Wasserstein,
 )
 from wgpr.ensemble.absorb import absorb
-from wgpr.ensemble.ensemble import Ensemble, log_closeness
+from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Change, StepRecord
-from wgpr.gp.linalg import NotFactorizableError
-from wgpr.gp.model import NotFiniteError
+from wgpr.gp.linalg import NotFactorizableError, NotFiniteError
 from wgpr.gp.sparse import SparseLearner
 
 X, y = travelling(120)
@@ -53,7 +51,7 @@ def run(rule, batches=BATCHES, learner=LEARNER, n_candidates=3):
     """The ensembles after each batch, the empty one first, and the records."""
     ensembles, records = [Ensemble.of([], 2)], []
     for number, (rows, targets) in enumerate(batches):
-        ensemble, record = step(
+        ensemble, record = absorb(
             ensembles[-1],
             rows,
             targets,
@@ -109,8 +107,7 @@ def test_step_is_the_one_of_the_paper(threshold, n_candidates):
         np.testing.assert_allclose(records[number].w_new, [t[1] for t in tried.values()], rtol=1e-5, atol=1e-5)
 
 
-def test_the_transcription_sees_both_decisions():
-    """Else the test above says little."""
+def test_the_steps_compared_with_the_transcription_have_both_decisions():
     _, records = run(Wasserstein(1.0))
     assert {record.decision for record in records[1:]} == {"new", "update"}
 
@@ -134,7 +131,7 @@ def test_one_model_per_batch(settings):
         np.testing.assert_allclose(model.centre, estimator.units_.inputs(rows).mean(axis=0))
 
 
-def test_always_learns_what_a_zero_threshold_learns():
+def test_always_gives_the_models_of_a_zero_threshold():
     one, other = (small(published, **settings).fit(X, y) for settings in ({"threshold": 0.0}, {"splitting": "always"}))
     assert_same_models(one.models_, other.models_)
 
@@ -157,7 +154,7 @@ def test_models_that_were_not_chosen_are_the_same_objects(rule):
 
 
 @pytest.mark.parametrize("rule", [Wasserstein(1.0), Evidence(), KernelDistance(0.2), Always()], ids=name_of)
-def test_a_step_does_not_touch_the_ensemble_before(rule):
+def test_a_step_does_not_change_the_ensemble_before(rule):
     ensembles, _ = run(rule)
     expected = numbers_in(ensembles[3].models)
     answers = ensembles[3].index.owners(queries())
@@ -168,30 +165,9 @@ def test_a_step_does_not_touch_the_ensemble_before(rule):
     np.testing.assert_array_equal(ensembles[3].index.owners(queries()), answers)
 
 
-def test_a_model_joins_or_takes_the_place_of_another():
-    ensemble = scattered_ensemble(3)
-    newcomer = scattered_ensemble(1, seed=5).models[0]
-    joined, replaced = ensemble.with_model(newcomer), ensemble.with_model(newcomer, 1)
-    assert tuple(joined.models) == (*ensemble.models, newcomer)
-    assert tuple(replaced.models) == (ensemble.models[0], newcomer, ensemble.models[2])
-    for changed in (joined, replaced):
-        for number, model in enumerate(changed.models):
-            np.testing.assert_array_equal(changed.centres[number], model.centre)
-            np.testing.assert_array_equal(changed.input_means[number], model.inputs.mean(axis=0))
-            np.testing.assert_array_equal(changed.lengthscales[number], model.theta.lengthscales)
-            assert changed.n_seen[number] == model.n_seen
-
-
-def test_around_is_the_nearest_by_the_mean_of_the_pseudo_inputs():
-    ensemble, point = scattered_ensemble(8), np.array([4.0, 6.0])
-    distances = [np.linalg.norm(model.inputs.mean(axis=0) - point) for model in ensemble.models]
-    assert ensemble.nearest_by_mean(point, 3) == np.argsort(distances)[:3].tolist()
-    assert sorted(ensemble.nearest_by_mean(point, 100)) == list(range(8))
-
-
 @dataclass(frozen=True)
 class WatchedLearner(SparseLearner):
-    """Remembers the neighbours of the models that it started."""
+    """Records the neighbours of the models that it starts."""
 
     neighbours: list[Any] = field(default_factory=list)
 
@@ -203,23 +179,13 @@ class WatchedLearner(SparseLearner):
 @pytest.mark.parametrize(
     ("rule", "n_started"), [(Always(), 1), (Wasserstein(0.0), 1), (KernelDistance(1.0), 20)], ids=name_of
 )
-def test_a_new_model_is_like_the_nearest_one(rule, n_started):
+def test_the_nearest_model_informs_a_new_one(rule, n_started):
     (*_, ensemble), _ = run(Always(), BATCHES[:4])
     watched, (X, y) = WatchedLearner(SquaredExponential(), 10, 5), BATCHES[1]
     absorb(ensemble, X, y, learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
     places = [rows.mean(axis=0) for rows in np.split(X, n_started)]
     nearest = [ensemble.models[int(np.argmin(((ensemble.input_means - x) ** 2).sum(axis=1)))] for x in places]
     assert watched.neighbours == [[(model.theta, model.scales)] for model in nearest]
-
-
-@pytest.mark.parametrize("spread", [1.0, 1e4, 1e8], ids="{:g}".format)
-def test_log_closeness_is_exact_however_far_apart_models_are(spread):
-    """Seconds since 1970 and length-scales of seconds are no strange stream."""
-    rng = np.random.default_rng(0)
-    centres, widths = spread * rng.normal(size=(4, 2)), rng.uniform(0.5, 2.0, (4, 2))
-    rows = np.repeat(centres, 3, axis=0) + rng.normal(size=(12, 2))
-    expected = [[-0.5 * sum(((x - c) / w) ** 2) for c, w in zip(centres, widths, strict=True)] for x in rows]
-    np.testing.assert_allclose(log_closeness(rows, centres, widths), expected, rtol=1e-6)
 
 
 # Candidates that fail
@@ -232,10 +198,10 @@ class RefusingLearner(SparseLearner):
     error: type[Exception] = NotFactorizableError
     beyond: float = -np.inf
 
-    def update(self, model, X, y, rng, neighbours=()) -> Any:
+    def update(self, model, X, y, rng, neighbours=(), closed_form=None) -> Any:
         if model.centre[0] > self.beyond:
             raise self.error("no")
-        return super().update(model, X, y, rng, neighbours)
+        return super().update(model, X, y, rng, neighbours, closed_form)
 
 
 every_failure = pytest.mark.parametrize(
@@ -264,10 +230,10 @@ def test_updates_that_fail_are_recorded(rule):
         assert set(record.evidence) == set(record.w_old) == set(record.w_new) == {None}
 
 
-def test_a_candidate_that_fails_is_as_if_it_were_not_there():
+def test_a_candidate_whose_update_fails_is_left_out():
     everywhere, _ = run(Wasserstein(0.0), BATCHES[:4])
     refusing = RefusingLearner(SquaredExponential(), 10, 5, beyond=4.0)
-    ensemble, record = step(
+    ensemble, record = absorb(
         everywhere[-1], *BATCHES[1], learner=refusing, rule=Wasserstein(np.inf), n_candidates=4, seed=SEED, number=9
     )
     fails = {number for number, model in enumerate(everywhere[-1].models) if model.centre[0] > 4.0}
@@ -328,7 +294,7 @@ def test_record_of_a_new_model():
     assert records[2].evidence_new == ensembles[3].models[2].log_evidence
 
 
-def test_rules_that_do_not_ask_leave_no_answers():
+def test_what_a_rule_does_not_ask_for_is_not_recorded():
     _, never = run(Never(), BATCHES[:2])
     _, always = run(Always(), BATCHES[:2])
     assert (never[1].w_old, never[1].w_new, never[1].evidence_new) == ((None,), (None,), None)
@@ -336,7 +302,7 @@ def test_rules_that_do_not_ask_leave_no_answers():
     assert always[1].evidence_new is not None
 
 
-def test_record_of_rows_that_went_different_ways():
+def test_record_of_rows_that_went_to_different_models():
     ensembles, records = run(KernelDistance(0.2))
     for (before, after), record in zip(pairwise(ensembles), records, strict=True):
         for change in record.changes:
@@ -366,25 +332,25 @@ def test_decision(ways, decision):
     assert StepRecord(0, len(ways), (), (), (), (), None, (), changes, 0.0).decision == decision
 
 
-# Rules of one's own
+# Rules of users
 
 
 @dataclass(frozen=True)
 class Scripted:
-    """Assigns as it is told."""
+    """Returns given assignments."""
 
     assignments: tuple[Assignment, ...]
 
-    def assign(self, trial):
+    def assign(self, evaluation):
         return self.assignments
 
 
-def test_rows_may_be_shared_out():
+def test_rows_of_a_batch_may_go_to_several_models():
     (_, first), _ = run(Always(), BATCHES[:1])
     rule = Scripted(
         (Assignment(np.arange(5), 0), Assignment(np.arange(5, 12), None), Assignment(slice(12, None), None))
     )
-    after, record = step(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    after, record = absorb(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
     assert [model.n_seen for model in after.models] == [BATCH + 5, 7, 8]
     assert record.changes == (Change(0, 5, False), Change(1, 7, True), Change(2, 8, True))
 
@@ -392,13 +358,13 @@ def test_rows_may_be_shared_out():
 def test_a_model_may_be_assigned_rows_twice():
     (_, first), _ = run(Always(), BATCHES[:1])
     rule = Scripted((Assignment(slice(0, 8), 0), Assignment(slice(8, None), 0)))
-    after, _ = step(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    after, _ = absorb(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
     assert [model.n_seen for model in after.models] == [2 * BATCH]
 
 
-def test_all_rows_by_another_slice_is_the_same():
+def test_all_rows_may_be_given_by_another_slice():
     (_, first), _ = run(Always(), BATCHES[:1])
     settings = {"learner": LEARNER, "n_candidates": 1, "seed": SEED, "number": 1}
-    one, _ = step(first, *BATCHES[1], rule=Scripted((Assignment(ALL_ROWS, 0),)), **settings)
-    other, _ = step(first, *BATCHES[1], rule=Scripted((Assignment(slice(0, BATCH), 0),)), **settings)
+    one, _ = absorb(first, *BATCHES[1], rule=Scripted((Assignment(ALL_ROWS, 0),)), **settings)
+    other, _ = absorb(first, *BATCHES[1], rule=Scripted((Assignment(slice(0, BATCH), 0),)), **settings)
     assert_same_models(one.models, other.models)

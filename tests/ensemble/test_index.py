@@ -1,4 +1,6 @@
-"""The index of pseudo-inputs: equal to a search through all of them, whatever joined and whatever changed."""
+"""The index of pseudo-inputs against a search through all of them, after any sequence of changes."""
+
+import pickle
 
 import numpy as np
 import pytest
@@ -35,8 +37,8 @@ def assert_owners_are_nearest(index, points_of, X):
         np.testing.assert_array_equal(index.owners(X, n_models), owners)
 
 
-class GrowingIndex(RuleBasedStateMachine):
-    """Models join and change; every index that ever was stays valid."""
+class ChangingIndex(RuleBasedStateMachine):
+    """Models are added and replaced; every older index stays valid."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +55,7 @@ class GrowingIndex(RuleBasedStateMachine):
         self.change(0, points)
 
     @rule(points=some_points())
-    def join(self, points):
+    def add(self, points):
         self.change(len(self.points_of), points)
 
     @rule(number=st.integers(0), points=some_points())
@@ -64,6 +66,12 @@ class GrowingIndex(RuleBasedStateMachine):
     def replace_the_last_again_and_again(self, points, times):
         for shift in range(times):
             self.change(len(self.points_of) - 1, points + shift)
+
+    @rule(number=st.integers(0), seed=st.integers(0, 10**6))
+    def replace_by_many_points(self, number, seed):
+        """After a few of these, the tree is built again."""
+        points = np.random.default_rng(seed).integers(-6, 7, (900, N_FEATURES)).astype(float)
+        self.change(number % len(self.points_of), points)
 
     @precondition(lambda self: self.points_of)
     @rule(X=some_points(4))
@@ -78,45 +86,73 @@ class GrowingIndex(RuleBasedStateMachine):
 
     @invariant()
     def holds_as_many_models(self):
-        assert len(self.index.generations) == len(self.points_of)
+        assert len(self.index.points) == len(self.points_of)
 
 
-TestGrowingIndex = GrowingIndex.TestCase
-TestGrowingIndex.settings = settings(max_examples=40, stateful_step_count=25)
+TestChangingIndex = ChangingIndex.TestCase
+TestChangingIndex.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 def grown(n_models, n_points, n_changes, seed=0):
-    """An index after joins and changes in random order, and the points that it should hold."""
+    """An index after additions and replacements in random order, and the points that it should hold."""
     rng = np.random.default_rng(seed)
     index, points_of = NearestIndex(), []
-    is_join = rng.permutation(np.repeat([True, False], [n_models, n_changes]))
-    for join in is_join:
-        number = len(points_of) if join or not points_of else int(rng.integers(len(points_of)))
+    is_new = rng.permutation(np.repeat([True, False], [n_models, n_changes]))
+    for new in is_new:
+        number = len(points_of) if new or not points_of else int(rng.integers(len(points_of)))
         points = rng.normal(size=(n_points, 3))
         index = index.with_model(number, points)
         points_of[number : number + 1] = [points]
     return index, points_of
 
 
+def limit_of_recent_points(index):
+    return max(2000.0, 4.0 * len(index.tree.owners) ** 0.5)
+
+
 @pytest.mark.parametrize("n_changes", [0, 100, 2000])
 @pytest.mark.parametrize("n_models", [1, 30, 300])
-def test_there_are_few_trees_and_little_that_is_stale(n_models, n_changes):
-    index, points_of = grown(n_models, 4, n_changes)
-    assert len(index.trees) <= 2 + np.log2(len(points_of))
-    assert sum(len(tree) for tree in index.trees) <= 3 * sum(len(points) for points in points_of)
+def test_few_points_are_outside_of_the_large_tree_or_stale_in_it(n_models, n_changes):
+    index, points_of = grown(n_models, 40, n_changes)
+    n_recent = sum(len(points_of[model]) for model in index.recent)
+    n_stale = np.isin(index.tree.owners, list(index.recent)).sum()
+    assert n_recent <= limit_of_recent_points(index)
+    assert n_stale <= limit_of_recent_points(index)
+    assert len(index.tree.owners) + n_recent - n_stale == sum(len(points) for points in points_of)
 
 
-def test_one_model_that_changes_for_ever_stays_one_small_tree():
-    index = grown(100, 4, 0)[0]
+def test_a_model_that_changes_often_does_not_rebuild_the_large_tree():
+    index = grown(100, 40, 0)[0]
+    tree, recent = index.tree, index.recent
     for _ in range(500):
         index = index.with_model(7, np.random.default_rng(0).normal(size=(4, 3)))
-    assert len(index.trees) <= 2 + np.log2(100)
-    assert sum(len(tree) for tree in index.trees) <= 3 * 400
+    assert index.tree is tree
+    assert index.recent == recent | {7}
+
+
+def test_the_large_tree_is_rebuilt_when_many_points_have_changed():
+    index = NearestIndex.of([np.random.default_rng(model).normal(size=(100, 3)) for model in range(30)])
+    tree = index.tree
+    for model in range(20):
+        index = index.with_model(model, index.points[model] + 1.0)
+    assert index.tree is tree
+    index = index.with_model(20, index.points[20] + 1.0)
+    assert index.tree is not tree
+    assert index.recent == frozenset()
+
+
+@pytest.mark.parametrize("n_changes", [0, 30])
+def test_a_pickle_holds_the_points_alone_and_finds_the_same(n_changes):
+    index, points_of = grown(30, 40, n_changes)
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    restored = pickle.loads(pickle.dumps(index))
+    assert pickle.dumps(index) == pickle.dumps(NearestIndex.of(points_of))
+    np.testing.assert_array_equal(restored.owners(X, 4), index.owners(X, 4))
 
 
 @pytest.mark.parametrize("n_changes", [0, 500])
-def test_a_large_index_finds_the_nearest(n_changes):
-    index, points_of = grown(200, 5, n_changes)
+def test_the_nearest_models_are_found_among_many(n_changes):
+    index, points_of = grown(200, 15, n_changes)
     X = np.random.default_rng(1).normal(size=(50, 3))
     distances = np.array([distances_by_model(points_of, x) for x in X])
     np.testing.assert_array_equal(index.owners(X, 4), np.argsort(distances, axis=1)[:, :4])

@@ -1,28 +1,23 @@
 """Prediction rules: against naive transcriptions, one query at a time, and where the answer is known."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import answer_of, published, queries, scattered_ensemble, small, travelling
+from streams import Oracle, answer_of, published, queries, scattered_ensemble, small, travelling
 from wgpr import (
     Barycenter,
     BestFew,
-    Hyperparameters,
     Joined,
     LocalGPRegressor,
     Nearest,
     RobustBCM,
     SolarGPRegressor,
-    SquaredExponential,
     Weighted,
 )
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.gp.gaussian import Gaussian
-from wgpr.rules.prediction import Mixture, Query, answering_model, predict, predict_jointly
+from wgpr.rules.prediction import Mixture, Query, predict, predict_jointly, predict_with_owners
 
 RULES = [
     Nearest(),
@@ -38,7 +33,7 @@ RULES = [
 every_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
 
 
-# Naive transcriptions: (mean, variance of the field, variance of the noise) at one query
+# Naive transcriptions: mean, variance of the field and variance of the noise at one query
 
 
 def answers(ensemble, x):
@@ -107,6 +102,11 @@ def test_rules_are_their_transcriptions(rule, n_models):
         np.testing.assert_allclose(answer, by_hand, rtol=1e-8, atol=1e-12)
 
 
+def owners_by(ensemble, rule, X):
+    """The model with the largest weight at each query."""
+    return predict_with_owners(ensemble, rule, X)[-1]
+
+
 @given(seed=st.integers(0, 2**32 - 1), n_models=st.integers(1, 8), n_features=st.integers(1, 4))
 def test_nearest_is_the_owner_of_the_nearest_pseudo_input(seed, n_models, n_features):
     ensemble = scattered_ensemble(n_models, n_features, seed)
@@ -114,10 +114,10 @@ def test_nearest_is_the_owner_of_the_nearest_pseudo_input(seed, n_models, n_feat
     points = np.concatenate([model.inputs for model in ensemble.models])
     owners = np.repeat(np.arange(n_models), [len(model.inputs) for model in ensemble.models])
     expected = owners[np.argmin([np.linalg.norm(points - x, axis=1) for x in X], axis=1)]
-    np.testing.assert_array_equal(answering_model(ensemble, Nearest(), X), expected)
+    np.testing.assert_array_equal(owners_by(ensemble, Nearest(), X), expected)
 
 
-# What holds for all of them
+# All rules
 
 
 @every_rule
@@ -142,7 +142,7 @@ def test_with_one_model_all_rules_are_that_model(rule):
     for answer, expected in zip((mean, variance), ensemble.models[0].predict(X), strict=True):
         np.testing.assert_allclose(answer, expected, rtol=1e-12)
     np.testing.assert_allclose(noise, ensemble.models[0].theta.noise ** 2)
-    np.testing.assert_array_equal(answering_model(ensemble, rule, X), 0)
+    np.testing.assert_array_equal(owners_by(ensemble, rule, X), 0)
 
 
 @every_rule
@@ -177,12 +177,12 @@ def test_many_queries_are_answered_in_pieces(rule, monkeypatch):
 
 
 @every_rule
-def test_answering_model_has_the_largest_weight(rule):
+def test_the_owner_has_the_largest_weight(rule):
     ensemble, X = scattered_ensemble(), queries(40)
     mixture = rule.combine(Query(ensemble, X))
     weights = np.zeros((len(X), len(ensemble)))
     np.put_along_axis(weights, mixture.predictions.members, mixture.weights, axis=1)
-    largest = np.take_along_axis(weights, answering_model(ensemble, rule, X)[:, None], axis=1)
+    largest = np.take_along_axis(weights, owners_by(ensemble, rule, X)[:, None], axis=1)
     np.testing.assert_array_equal(largest[:, 0], weights.max(axis=1))
 
 
@@ -234,48 +234,16 @@ def test_with_one_model_the_joint_prediction_is_its_posterior():
 
 def test_queries_of_different_models_are_independent():
     ensemble, X = scattered_ensemble(), queries(30)
-    owners = answering_model(ensemble, Nearest(), X)
+    owners = owners_by(ensemble, Nearest(), X)
     covariance = predict_jointly(ensemble, Nearest(), X)[0].covariance
     assert len(set(owners)) > 1
     assert not covariance[owners[:, None] != owners].any()
 
 
-# Rules on made-up answers
+# Rules on given answers
 
 
-@dataclass(frozen=True, eq=False)
-class Oracle:
-    """Says the same everywhere."""
-
-    mean: float
-    variance: float
-    place: float
-    noise: float = 0.1
-
-    kernel = SquaredExponential()
-    n_seen = 1
-    log_evidence = 0.0
-
-    @property
-    def inputs(self):
-        return np.array([[self.place]])
-
-    @property
-    def centre(self):
-        return np.array([self.place])
-
-    @property
-    def theta(self):
-        return Hyperparameters(1.0, np.ones(1), self.noise)
-
-    def predict(self, X):
-        return np.full(len(X), self.mean), np.full(len(X), self.variance)
-
-    def posterior(self, X):
-        return Gaussian(np.full(len(X), self.mean), np.full((len(X), len(X)), self.variance))
-
-
-def council(*means_and_variances):
+def oracles(*means_and_variances):
     """Oracles at 0, 1, 2...: seen from 0, the first is the nearest."""
     ensemble = Ensemble.of([], 1)
     for place, (mean, variance) in enumerate(means_and_variances):
@@ -288,53 +256,53 @@ ORIGIN = np.zeros((1, 1))
 
 def test_barycenter_averages_means_and_standard_deviations():
     (mean,), (variance,), _ = predict(
-        council((1.0, 1.0), (2.0, 9.0), (6.0, 25.0), (100.0, 100.0)), Barycenter(3), ORIGIN
+        oracles((1.0, 1.0), (2.0, 9.0), (6.0, 25.0), (100.0, 100.0)), Barycenter(3), ORIGIN
     )
     assert mean == pytest.approx(3.0)
     assert np.sqrt(variance) == pytest.approx(3.0)
 
 
-def test_weighted_is_less_sure_where_models_disagree():
-    agree, disagree = (predict(council((0.0, 1.0), (other, 1.0)), Weighted(), ORIGIN)[1][0] for other in (0.0, 5.0))
+def test_a_mixture_is_less_certain_where_models_disagree():
+    agree, disagree = (predict(oracles((0.0, 1.0), (other, 1.0)), Weighted(), ORIGIN)[1][0] for other in (0.0, 5.0))
     assert agree == pytest.approx(1.0)
     assert disagree > 2.0
 
 
 def test_best_few_prefers_the_certain():
-    ensemble = council((0.0, 1e6), (5.0, 1e-6))
-    assert answering_model(ensemble, Nearest(), ORIGIN) == [0]
-    assert answering_model(ensemble, BestFew(1), ORIGIN) == [1]
+    ensemble = oracles((0.0, 1e6), (5.0, 1e-6))
+    assert owners_by(ensemble, Nearest(), ORIGIN) == [0]
+    assert owners_by(ensemble, BestFew(1), ORIGIN) == [1]
 
 
-def test_best_few_looks_only_at_those_that_are_close():
-    """However certain it is, the fourth closest is not among three times one."""
-    ensemble = council((0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1e-300))
-    assert answering_model(ensemble, BestFew(1), ORIGIN) != [3]
+def test_best_few_considers_close_models_only():
+    """The fourth closest is not among three times one, however certain it is."""
+    ensemble = oracles((0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1e-300))
+    assert owners_by(ensemble, BestFew(1), ORIGIN) != [3]
 
 
-def test_committee_is_the_nearest_when_neighbours_know_less():
-    ensemble = council((1.0, 0.5), (7.0, 0.5), (9.0, 2.0))
+def test_the_committee_is_the_nearest_model_if_its_neighbours_are_less_certain():
+    ensemble = oracles((1.0, 0.5), (7.0, 0.5), (9.0, 2.0))
     nearest, committee = (np.ravel(predict(ensemble, rule, ORIGIN)) for rule in (Nearest(), RobustBCM(3)))
     np.testing.assert_array_equal(committee, nearest)
 
 
 @given(st.lists(st.tuples(st.floats(-10, 10), st.floats(1e-12, 1e12)), min_size=1, max_size=6))
-def test_committee_is_never_surer_than_its_surest_member(members):
-    (mean,), (variance,), _ = predict(council(*members), RobustBCM(6), ORIGIN)
+def test_the_committee_is_never_more_certain_than_its_most_certain_member(members):
+    (mean,), (variance,), _ = predict(oracles(*members), RobustBCM(6), ORIGIN)
     means, variances = np.array(members).T
     assert variances.min() * (1 - 1e-9) <= variance <= variances[0] * (1 + 1e-9)
     assert means.min() - 1e-9 <= mean <= means.max() + 1e-9
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@pytest.mark.parametrize("unsure", [1.0, 1e6, 1e100], ids="{:g}".format)
-@pytest.mark.parametrize("order", [1, -1], ids=["surest first", "surest last"])
-def test_certainty_is_no_obstacle(rule, unsure, order):
-    """A variance of zero is what rounding makes of a small one."""
-    mean, variance, noise = predict(council(*[(1.0, 0.0), (2.0, unsure)][::order]), rule, ORIGIN)
+@pytest.mark.parametrize("large", [1.0, 1e6, 1e100], ids="{:g}".format)
+@pytest.mark.parametrize("order", [1, -1], ids=["zero first", "zero last"])
+def test_a_variance_of_zero_is_allowed(rule, large, order):
+    """Rounding may make one of a small variance."""
+    mean, variance, noise = predict(oracles(*[(1.0, 0.0), (2.0, large)][::order]), rule, ORIGIN)
     assert np.isfinite([mean, variance, noise]).all()
     assert 1.0 <= mean <= 2.0
-    assert 0.0 <= variance <= unsure + 1.0
+    assert 0.0 <= variance <= large + 1.0
 
 
 # In the estimators
@@ -389,14 +357,14 @@ def test_methods_predict_by_the_rule_of_their_paper(estimator, rule):
 
 
 class Oldest:
-    """A rule of one's own: the first model knows best."""
+    """A rule of a user: the first model answers."""
 
     def combine(self, query):
         predictions = query.ask(np.zeros((len(query.X), 1), dtype=int))
         return Mixture(predictions, np.ones((len(query.X), 1)), predictions.variances[:, 0])
 
 
-def test_a_rule_of_ones_own():
+def test_a_rule_of_a_user():
     estimator = small(published, threshold=0.0, prediction=Oldest()).fit(*travelling())
     assert estimator.n_models_ > 1
     mean, std = estimator.predict(queries(), return_std=True, latent=True)

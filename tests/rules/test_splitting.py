@@ -28,11 +28,11 @@ def chosen(model):
     return [(ALL_ROWS, model)]
 
 
-# Rules for a batch, on made-up answers
+# Rules for a batch, with given distances and evidences
 
 
-def trial_with(distances=None, evidence=None, evidence_new=0.0):
-    """A trial whose candidates have these distances and evidences, in this order of nearness."""
+def evaluation_with(distances=None, evidence=None, evidence_new=0.0):
+    """An evaluation whose candidates have these distances and evidences, nearest first."""
     candidates = list(distances or evidence or {})
     return SimpleNamespace(
         candidates=candidates,
@@ -40,7 +40,7 @@ def trial_with(distances=None, evidence=None, evidence_new=0.0):
         screen=lambda numbers, by: list(numbers),
         distances=lambda number: Distances(*distances[number]),
         updated=lambda number: SimpleNamespace(log_evidence=evidence[number]),
-        fresh=SimpleNamespace(log_evidence=evidence_new),
+        new_model=SimpleNamespace(log_evidence=evidence_new),
     )
 
 
@@ -48,25 +48,25 @@ def trial_with(distances=None, evidence=None, evidence_new=0.0):
     ("threshold", "expected"), [(6.0, chosen(4)), (5.0, chosen(4)), (4.999, NEW), (0.0, NEW), (np.inf, chosen(4))]
 )
 def test_wasserstein_takes_the_candidate_that_moves_least_unless_that_is_too_far(threshold, expected):
-    trial = trial_with(distances={7: (1.0, 9.0), 4: (3.0, 2.0), 2: (0.0, 5.5)})
-    assert list(Wasserstein(threshold).assign(trial)) == expected
+    evaluation = evaluation_with(distances={7: (1.0, 9.0), 4: (3.0, 2.0), 2: (0.0, 5.5)})
+    assert list(Wasserstein(threshold).assign(evaluation)) == expected
 
 
 @pytest.mark.parametrize(("evidence_new", "expected"), [(-3.0, chosen(4)), (-1.0, chosen(4)), (-0.999, NEW)])
 def test_evidence_takes_the_candidate_that_explains_best_unless_a_new_one_does(evidence_new, expected):
-    trial = trial_with(evidence={7: -2.0, 4: -1.0, 2: -9.0}, evidence_new=evidence_new)
-    assert list(Evidence().assign(trial)) == expected
+    evaluation = evaluation_with(evidence={7: -2.0, 4: -1.0, 2: -9.0}, evidence_new=evidence_new)
+    assert list(Evidence().assign(evaluation)) == expected
 
 
 def test_never_takes_the_nearest_and_always_takes_none():
-    trial = trial_with(distances={7: (1.0, 9.0), 4: (0.0, 0.0)})
-    assert list(Never().assign(trial)) == chosen(7)
-    assert list(Always().assign(trial)) == NEW
+    evaluation = evaluation_with(distances={7: (1.0, 9.0), 4: (0.0, 0.0)})
+    assert list(Never().assign(evaluation)) == chosen(7)
+    assert list(Always().assign(evaluation)) == NEW
 
 
 @pytest.mark.parametrize("rule", [Wasserstein(np.inf), Evidence(), Never(), Always()], ids=repr)
 def test_without_candidates_there_is_a_new_model(rule):
-    assert list(rule.assign(trial_with())) == NEW
+    assert list(rule.assign(evaluation_with())) == NEW
 
 
 def test_evidence_decides_in_an_estimator():
@@ -86,9 +86,9 @@ def routed(rule, X, ensemble=None, shared=None):
     """For each row the number of its model, as the rule assigns it, counting new models on from the ensemble's."""
     ensemble = Ensemble.of([], X.shape[1]) if ensemble is None else ensemble
     theta = None if shared is None else Hyperparameters(1.0, np.asarray(shared), 0.1)
-    trial = SimpleNamespace(ensemble=ensemble, learner=SimpleNamespace(theta=theta), X=X, y=np.zeros(len(X)))
+    evaluation = SimpleNamespace(ensemble=ensemble, learner=SimpleNamespace(theta=theta), X=X, y=np.zeros(len(X)))
     labels, n_new = np.full(len(X), -1), 0
-    for rows, model in rule.assign(trial):
+    for rows, model in rule.assign(evaluation):
         assert (labels[rows] == -1).all(), "a row went to two models"
         labels[rows] = len(ensemble) + n_new if model is None else model
         n_new += model is None
@@ -138,8 +138,8 @@ def test_routing_to_models_with_widths_of_their_own_is_that_of_solar(seed, n_row
     assert routed(KernelDistance(w_gen), X, ensemble) == literal_routing(w_gen, X, ensemble)
 
 
-def test_routing_does_not_forget_what_models_have_seen():
-    """A centre that has seen much hardly moves: the third row is too far for it, though near the second."""
+def test_a_centre_moves_by_the_number_of_rows_that_its_model_has_seen():
+    """A centre of many rows hardly moves: the second row is too far for it, though near the first."""
     X = np.array([[0.9], [1.8]])
     ensemble = scattered_ensemble(1, 1)
     model = ensemble.models[0]
@@ -201,21 +201,21 @@ def test_local_models_are_where_the_transcription_puts_them():
         np.testing.assert_allclose(model.centre, rows.mean(axis=0), rtol=1e-12)
 
 
-# Rules of one's own
+# Rules of users
 
 
 class UpperAndLower:
-    """Not a dataclass, not a subclass: the one method is all that it takes."""
+    """A plain class with the one method that a rule needs."""
 
-    def assign(self, trial):
-        is_upper, is_first = trial.y > np.median(trial.y), not len(trial.ensemble)
+    def assign(self, evaluation):
+        is_upper, is_first = evaluation.y > np.median(evaluation.y), not len(evaluation.ensemble)
         return [
             Assignment(np.flatnonzero(is_upper), None if is_first else 0),
             Assignment(np.flatnonzero(~is_upper), None if is_first else 1),
         ]
 
 
-def test_a_rule_of_ones_own():
+def test_a_rule_of_a_user():
     X, y = travelling(120)
     estimator = small(published, splitting=UpperAndLower()).fit(X, y)
     assert [model.n_seen for model in estimator.models_] == [60, 60]
@@ -224,16 +224,16 @@ def test_a_rule_of_ones_own():
     assert upper.mean() > y.mean() > lower.mean()
 
 
-def test_a_rule_of_ones_own_may_be_built_on_ours():
-    class Suspicious:
-        """Takes the Wasserstein rule's advice, but never more than two models."""
+def test_a_rule_of_a_user_may_use_ours():
+    class AtMostTwo:
+        """The rule Wasserstein with at most two models."""
 
-        def assign(self, trial):
-            return Never().assign(trial) if len(trial.ensemble) == 2 else Wasserstein(1.0).assign(trial)
+        def assign(self, evaluation):
+            return Never().assign(evaluation) if len(evaluation.ensemble) == 2 else Wasserstein(1.0).assign(evaluation)
 
     X, y = travelling(120)
     assert small(published).fit(X, y).n_models_ > 2
-    assert small(published, splitting=Suspicious()).fit(X, y).n_models_ == 2
+    assert small(published, splitting=AtMostTwo()).fit(X, y).n_models_ == 2
 
 
 def test_solar_is_sparse_models_with_this_rule():

@@ -1,11 +1,11 @@
-"""When a new model is worth its price: one on a stationary stream, two in two worlds, more where there is no room."""
+"""The rule Worthwhile: one model of a stationary stream, two of two regimes, more where there is no room."""
 
 import numpy as np
 import pytest
 
 from reference import hyperparameters, learned, unlearned
 from streams import small
-from wgpr import SquaredExponential, WGPRegressor
+from wgpr import Regional, SquaredExponential, WGPRegressor
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation
@@ -25,7 +25,12 @@ def stationary(n, d, seed, noise=0.2):
 
 
 def grown(X, y, **options):
-    settings = {"batch_size": 50, "buffer_size": 100, "optimizer_iterations": 20, "random_state": 0} | options
+    settings = {
+        "batch_size": 50,
+        "batching": Regional(50, 100),
+        "optimizer_iterations": 20,
+        "random_state": 0,
+    } | options
     return WGPRegressor(**settings).fit(X, y)
 
 
@@ -41,13 +46,13 @@ def test_two_regimes_are_two_models(seed):
     assert WGPRegressor(random_state=0).fit(X, y).n_models_ == 2
 
 
-def test_a_field_that_is_too_much_for_one_model_is_many():
+def test_a_field_with_too_much_detail_for_one_model_is_several():
     X, y = stationary(300, 2, 0, noise=0.05)
     assert grown(X, y, max_inducing=8).n_models_ > 1
     assert grown(X, y, max_inducing=100).n_models_ == 1
 
 
-def test_at_an_infinite_price_no_model_starts_for_want_of_room():
+def test_with_an_infinite_price_there_are_fewer_models():
     X, y = stationary(300, 2, 0, noise=0.05)
     free, dear = (grown(X, y, max_inducing=8, splitting=Worthwhile(price)).n_models_ for price in (0.0, np.inf))
     assert free > dear
@@ -65,10 +70,10 @@ def test_a_price_that_makes_no_sense_is_refused(price):
         Worthwhile(price)
 
 
-# The decision, sentence by sentence
+# The decision
 
 
-def trial_of(model, X, y, max_inducing=200):
+def evaluation_of(model, X, y, max_inducing=200):
     learner = AdaptiveSparseLearner(KERNEL, max_inducing, max_iter=20)
     ensemble = Ensemble.of([model], X.shape[1])
     return BatchEvaluation(ensemble, learner, X, y, n_candidates=2, seed=0, number=1)
@@ -76,16 +81,20 @@ def trial_of(model, X, y, max_inducing=200):
 
 def test_the_first_batch_is_a_new_model():
     X, y = stationary(50, 1, 0)
-    trial = BatchEvaluation(Ensemble.of([], 1), AdaptiveSparseLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0)
-    ((_, number),) = Worthwhile().assign(trial)
+    evaluation = BatchEvaluation(
+        Ensemble.of([], 1), AdaptiveSparseLearner(KERNEL), X, y, n_candidates=2, seed=0, number=0
+    )
+    ((_, number),) = Worthwhile().assign(evaluation)
     assert number is None
 
 
-def test_another_world_pays_for_its_hyperparameters():
+def test_another_regime_is_a_new_model_if_the_evidence_exceeds_the_penalty():
     X, y = stationary(120, 1, 0)
     theta = hyperparameters(KERNEL, 1)
     model = learned(unlearned(KERNEL, theta), X[:60], y[:60], theta, X[:60:3])
-    of_the_same, of_another = (trial_of(model, X[60:], targets) for targets in (y[60:], 8.0 + np.sin(40.0 * X[60:, 0])))
+    of_the_same, of_another = (
+        evaluation_of(model, X[60:], targets) for targets in (y[60:], 8.0 + np.sin(40.0 * X[60:, 0]))
+    )
     assert Worthwhile().assign(of_the_same)[0].model == 0
     assert Worthwhile().assign(of_another)[0].model is None
     price = 0.5 * 3 * np.log1p(60)  # amplitude, length-scale and noise
@@ -93,32 +102,35 @@ def test_another_world_pays_for_its_hyperparameters():
     assert of_the_same.new_model.log_evidence - price < of_the_same.updated(0).log_evidence
 
 
-def test_what_is_lost_for_want_of_room_is_what_more_room_would_gain():
-    """With all the room, an update loses next to nothing of the evidence; with little, much."""
+def test_too_few_pseudo_inputs_lose_evidence_and_lead_to_a_new_model():
+    """With enough of them an update loses hardly any evidence."""
     X, y = stationary(120, 2, 0, noise=0.05)
     learner = AdaptiveSparseLearner(KERNEL, 200, max_iter=20)
     model = learner.start(X[:60], y[:60], np.random.default_rng(0))
-    roomy, cramped = (trial_of(model, X[60:], y[60:], limit) for limit in (200, 5))
-    lost = [(trial.uncompressed_evidence(0) - trial.updated(0).log_evidence) / 60 for trial in (roomy, cramped)]
+    roomy, cramped = (evaluation_of(model, X[60:], y[60:], limit) for limit in (200, 5))
+    lost = [
+        (evaluation.uncompressed_evidence(0) - evaluation.updated(0).log_evidence) / 60
+        for evaluation in (roomy, cramped)
+    ]
     assert lost[0] < 0.05 < lost[1]
     assert Worthwhile().assign(cramped)[0].model is None
     assert Worthwhile(price=2 * lost[1]).assign(roomy)[0].model == 0
 
 
-def test_want_of_room_is_no_reason_where_there_may_be_no_more_models():
+def test_at_the_limit_of_models_lack_of_room_is_no_reason_for_a_new_one():
     X = np.linspace(0.0, 20.0, 400)[:, None]
     y = np.sin(3.0 * X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(400)
     learner, ensemble = AdaptiveSparseLearner(SquaredExponential(), max_inducing=12, max_iter=10), Ensemble.of([], 1)
     decisions = []
     for number, batch in enumerate(np.split(np.arange(400), 10)):
-        trials = [
+        evaluations = [
             BatchEvaluation(
                 ensemble, learner, X[batch], y[batch], n_candidates=1, seed=0, number=number, is_full=is_full
             )
             for is_full in (False, True)
         ]
-        free, full = (Worthwhile().assign(trial) for trial in trials)
+        free, full = (Worthwhile().assign(evaluation) for evaluation in evaluations)
         decisions.append((free[0].model, full[0].model))
-        ensemble, _ = trials[1].apply(full)
+        ensemble, _ = evaluations[1].apply(full)
     assert any(free is None and full is not None for free, full in decisions)  # want of room was the only reason
     assert all(free is None or full == free for free, full in decisions)

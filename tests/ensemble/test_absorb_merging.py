@@ -5,6 +5,7 @@ import pytest
 
 from streams import BATCH, small, travelling
 from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein, WGPRegressor
+from wgpr.ensemble.absorb import absorb, merge_down
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
@@ -27,7 +28,7 @@ def run(learner, rule, max_models):
     ensembles, records = [Ensemble.of([], 2)], []
     for number, first in enumerate(range(0, len(X), BATCH)):
         rows = slice(first, first + BATCH)
-        ensemble, record = step(
+        ensemble, record = absorb(
             ensembles[-1], X[rows], y[rows],
             learner=learner, rule=rule, n_candidates=2, seed=0, number=number, max_models=max_models,
         )  # fmt: skip
@@ -81,7 +82,7 @@ def test_the_record_tells_the_numbers(learner):
 def test_those_that_were_not_merged_stay_the_same_objects():
     ensembles, _ = run(LEARNERS["growing"], Always(), None)
     ensemble = ensembles[3]
-    after, ((first, second),) = within(ensemble, LEARNERS["growing"], 3)
+    after, ((first, second),) = merge_down(ensemble, LEARNERS["growing"], 3)
     kept = [model for number, model in enumerate(ensemble.models) if number not in (first, second)]
     assert [model for number, model in enumerate(after.models) if number != first] == kept
     np.testing.assert_array_equal(after.index.owners(X), Ensemble.of(after.models, 2).index.owners(X))
@@ -104,7 +105,7 @@ def on_a_line(*fields):
 
 def test_the_pair_that_agrees_is_merged():
     learner, ensemble = on_a_line(np.sin, lambda x: 3.0 + np.sin(30.0 * x), np.cos, np.cos)
-    merged, pairs = within(ensemble, learner, 3)
+    merged, pairs = merge_down(ensemble, learner, 3)
     assert pairs == ((2, 3),)
     assert merged.models[:2] == ensemble.models[:2]
     assert merged.models[2].n_seen == 120
@@ -112,7 +113,7 @@ def test_the_pair_that_agrees_is_merged():
 
 def test_predictions_of_those_that_agree_move_little():
     learner, ensemble = on_a_line(np.sin, np.sin)
-    (model,) = within(ensemble, learner, 1)[0].models
+    (model,) = merge_down(ensemble, learner, 1)[0].models
     for number, old in enumerate(ensemble.models):
         rows = np.linspace(number, number + 1, 30)[:, None]
         np.testing.assert_allclose(model.predict(rows)[0], old.predict(rows)[0], atol=0.05)
@@ -123,7 +124,7 @@ def test_models_at_the_same_place_can_be_merged():
     learner = AdaptiveSparseLearner(KERNEL)
     (model,) = ensemble.models
     three = Ensemble.of([model, model, model], 1)
-    merged, pairs = within(three, learner, 1)
+    merged, pairs = merge_down(three, learner, 1)
     assert len(pairs) == 2
     assert merged.n_seen.tolist() == [180]
 

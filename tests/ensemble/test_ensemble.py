@@ -1,0 +1,38 @@
+"""The ensemble: what is kept of its models, and which of them are near."""
+
+import numpy as np
+import pytest
+
+from streams import scattered_ensemble
+from wgpr.ensemble.ensemble import log_closeness
+
+
+def test_a_model_joins_or_takes_the_place_of_another():
+    ensemble = scattered_ensemble(3)
+    newcomer = scattered_ensemble(1, seed=5).models[0]
+    joined, replaced = ensemble.with_model(newcomer), ensemble.with_model(newcomer, 1)
+    assert tuple(joined.models) == (*ensemble.models, newcomer)
+    assert tuple(replaced.models) == (ensemble.models[0], newcomer, ensemble.models[2])
+    for changed in (joined, replaced):
+        for number, model in enumerate(changed.models):
+            np.testing.assert_array_equal(changed.centres[number], model.centre)
+            np.testing.assert_array_equal(changed.input_means[number], model.inputs.mean(axis=0))
+            np.testing.assert_array_equal(changed.lengthscales[number], model.theta.lengthscales)
+            assert changed.n_seen[number] == model.n_seen
+
+
+def test_nearest_by_mean_compares_the_means_of_the_pseudo_inputs():
+    ensemble, point = scattered_ensemble(8), np.array([4.0, 6.0])
+    distances = [np.linalg.norm(model.inputs.mean(axis=0) - point) for model in ensemble.models]
+    assert ensemble.nearest_by_mean(point, 3) == np.argsort(distances)[:3].tolist()
+    assert sorted(ensemble.nearest_by_mean(point, 100)) == list(range(8))
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e4, 1e8], ids="{:g}".format)
+def test_log_closeness_is_exact_however_far_apart_models_are(spread):
+    """As with seconds since 1970 and length-scales of seconds."""
+    rng = np.random.default_rng(0)
+    centres, widths = spread * rng.normal(size=(4, 2)), rng.uniform(0.5, 2.0, (4, 2))
+    rows = np.repeat(centres, 3, axis=0) + rng.normal(size=(12, 2))
+    expected = [[-0.5 * sum(((x - c) / w) ** 2) for c, w in zip(centres, widths, strict=True)] for x in rows]
+    np.testing.assert_allclose(log_closeness(rows, centres, widths), expected, rtol=1e-6)
