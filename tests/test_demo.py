@@ -1,4 +1,4 @@
-"""The race is fair and its numbers are true; the demo tells them, whoever wins."""
+"""Methods are compared fairly, the numbers are true, and the demo reports them, whichever method is ahead."""
 
 import io
 import re
@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.cli.demo import in_words, run_demo
-from wgpr.cli.race import LinearInterpolation, Moment, race
-from wgpr.cli.story import INTERPOLATION, ONE_GP, WGPR, results_table, verdict
+from wgpr.cli.comparison import LinearInterpolation, Status, compare_methods
+from wgpr.cli.demo import INTERPOLATION, ONE_GP, WGPR, conclusions, in_words, results_table, run_demo
 from wgpr.metrics import scores
 from wgpr.survey import fly, hold_out, jacksboro
 
@@ -29,12 +28,12 @@ def small(random_state=0):
 
 @pytest.fixture(scope="module")
 def results(survey):
-    runners = {
+    models = {
         WGPR: small(),
         ONE_GP: StreamingGPRegressor(15, 20, random_state=0),
         INTERPOLATION: LinearInterpolation(),
     }
-    return race(survey, runners, size_of=lambda model: 7.0)
+    return compare_methods(survey, models)
 
 
 def console():
@@ -45,7 +44,7 @@ def with_error(result, rmse):
     return replace(result, scores=result.scores._replace(rmse=rmse))
 
 
-# The race
+# The comparison
 
 
 def test_results_are_those_of_fitting_by_hand(survey, results):
@@ -53,35 +52,38 @@ def test_results_are_those_of_fitting_by_hand(survey, results):
     mean, std = alone.predict(survey.named(survey.X_test), return_std=True, latent=True)
     assert results[0].scores == pytest.approx(scores(survey.y_test, mean, std))
     assert results[0].end.n_models == alone.n_models_
-    assert results[0].kilobytes == 7.0
+    assert results[0].kilobytes == len(alone.to_bytes(compact=True)) / 1000
 
 
-def test_everybody_gets_every_row(survey, results):
-    for result in results:
-        assert result.end.n_done == len(survey.y)
-        assert [moment.n_done for moment in result.moments] == sorted({moment.n_done for moment in result.moments})
+def test_every_method_learns_every_row(survey, results):
+    assert [result.end.n_done for result in results] == 3 * [len(survey.y)]
     assert results[0].model.n_samples_seen_ == len(survey.y)
     assert results[0].model.n_pending_ == 0
 
 
 def test_progress_is_told_as_it_happens(survey):
     told = []
-    (result,) = race(survey, {"a": small()}, size_of=lambda model: 0.0, progress=told.append)
-    assert tuple(told) == result.moments
-    assert all(moment.rmse > 0 and moment.n_models >= 1 for moment in told)
-    assert [moment.seconds for moment in told] == sorted(moment.seconds for moment in told)
+    (result,) = compare_methods(survey, {"a": small()}, progress=told.append)
+    assert told[-1] is result.end
+    assert [status.n_done for status in told] == [*range(100, len(survey.y), 100), len(survey.y)]
+    assert all(status.errors and status.errors == result.end.errors[: len(status.errors)] for status in told)
+    assert all(error > 0 for _, error in result.end.errors)
+    assert [n_done for n_done, _ in result.end.errors] == sorted({n_done for n_done, _ in result.end.errors})
+    assert result.end.errors[-1] == (len(survey.y), pytest.approx(result.scores.rmse))
+    assert [status.seconds for status in told] == sorted(status.seconds for status in told)
 
 
 def test_noise_counts_where_targets_have_it(survey):
     track = hold_out(survey.X, survey.y, random_state=0)
-    (result,) = race(track, {"a": small()}, size_of=lambda model: 0.0)
+    (result,) = compare_methods(track, {"a": small()})
     mean, std = result.model.predict(track.named(track.X_test), return_std=True)
     assert result.scores == pytest.approx(scores(track.y_test, mean, std))
 
 
 def test_interpolation_has_no_uncertainty_and_keeps_all_samples(survey, results):
     found = results[2]
-    assert found.scores.nlpd is found.scores.coverage is found.end.n_models is None
+    assert found.scores.nlpd is found.scores.coverage is found.end.n_models is found.std is None
+    assert found.end.errors == ()
     assert found.kilobytes == pytest.approx(len(survey.y) * 3 * 4 / 1000)
 
 
@@ -91,14 +93,14 @@ def test_interpolation_of_a_plane_is_exact_and_the_nearest_sample_answers_outsid
     plane.partial_fit(corners[:2], corners[:2] @ [1.0, 2.0])
     plane.partial_fit(corners[2:], corners[2:] @ [1.0, 2.0])
     plane.flush()
-    np.testing.assert_allclose(plane.at([[0.25, 0.5], [0.9, 0.1], [2.0, 3.0]]), [1.25, 1.1, 3.0])
+    np.testing.assert_allclose(plane.predict([[0.25, 0.5], [0.9, 0.1], [2.0, 3.0]]), [1.25, 1.1, 3.0])
 
 
 def test_interpolation_of_a_straight_track_is_the_nearest_sample():
     track = LinearInterpolation()
     track.partial_fit([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], [1.0, 2.0, 3.0])
     track.flush()
-    np.testing.assert_allclose(track.at([[0.9, 1.2], [5.0, 5.0]]), [2.0, 3.0])
+    np.testing.assert_allclose(track.predict([[0.9, 1.2], [5.0, 5.0]]), [2.0, 3.0])
 
 
 # What is said
@@ -117,37 +119,37 @@ def test_the_table_says_what_was_found(survey, results):
     ("error", "words"),
     [(50.0, "WGPR is more accurate"), (99.0, "as accurate as"), (110.0, "interpolation is more accurate")],
 )
-def test_the_verdict_names_the_winner(survey, results, error, words):
+def test_the_conclusions_name_the_more_accurate_method(survey, results, error, words):
     found = [with_error(results[0], error), results[1], with_error(results[2], 100.0)]
-    assert words in verdict(survey, found)[0]
+    assert words in conclusions(survey, found)[0]
 
 
-def test_the_verdict_tells_sizes_as_they_are(survey, results):
+def test_the_conclusions_tell_sizes_as_they_are(survey, results):
     large, small_one = (replace(results[0], kilobytes=kilobytes) for kilobytes in (1e6, 1.0))
-    assert "1,000,000 kB" in verdict(survey, [large, *results[1:]])[-1]
-    assert "instead of them" not in verdict(survey, [large, *results[1:]])[-1]
-    assert "instead of them" in verdict(survey, [small_one, *results[1:]])[-1]
+    assert "1,000,000 kB" in conclusions(survey, [large, *results[1:]])[-1]
+    assert "instead of them" not in conclusions(survey, [large, *results[1:]])[-1]
+    assert "instead of them" in conclusions(survey, [small_one, *results[1:]])[-1]
 
 
-def test_the_live_line_has_all_that_one_wants_to_know():
-    moment = Moment("WGPR", 2000, 8000, 12, 41.26, 4.0)
-    assert in_words(moment, "m") == "2,000/8,000  12 models  RMSE 41.3 m  500/s  12 s left"
-    assert in_words(moment._replace(n_done=8000, n_models=1), "") == "8,000/8,000  1 model  RMSE 41.3  2,000/s  4.0 s"
+def test_a_status_in_words():
+    status = Status("WGPR", 2000, 8000, 12, 4.0, ((100, 90.0), (1900, 41.26)))
+    assert in_words(status, "m") == "2,000/8,000  12 models  RMSE 41.3 m  500/s  12 s left"
+    assert in_words(status._replace(n_done=8000, n_models=1), "") == "8,000/8,000  1 model  RMSE 41.3  2,000/s  4.0 s"
 
 
 # The whole
 
 
-def hasty_contestants(survey, seed):
+def quick_methods(survey, seed):
     settings = {"n_inducing": 10, "batch_size": 200, "optimizer_iterations": 2, "random_state": seed}
     return {WGPR: WGPRegressor.published(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
 
 
 def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
-    monkeypatch.setattr("wgpr.cli.demo.contestants", hasty_contestants)
+    monkeypatch.setattr("wgpr.cli.demo.methods", quick_methods)
     screen = console()
     names = ("lon", "lat", "depth [ft]")
-    demo = run_demo(tmp_path, data=(survey.X, survey.y, names), seed=1, console=screen, size_of=lambda model: 1.0)
+    demo = run_demo(tmp_path, data=(survey.X, survey.y, names), seed=1, console=screen)
     assert demo.page == tmp_path / "report.html"
     assert {file.stem for file in demo.pictures} == {
         "map", "uncertainty", "models", "history", "learning", "calibration",
@@ -161,19 +163,19 @@ def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
 
 def test_a_survey_where_nothing_varies(tmp_path):
     nothing = np.ones((60, 2)), np.ones(60), ["x", "y", "z"]
-    assert run_demo(tmp_path, data=nothing, console=console(), size_of=lambda model: 1.0).page.exists()
+    assert run_demo(tmp_path, data=nothing, console=console()).page.exists()
 
 
 def test_rows_with_one_input_have_no_map(tmp_path):
     x = np.linspace(0.0, 20.0, 300)
-    demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")), console=console(), size_of=lambda model: 1.0)
+    demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")), console=console())
     assert [result.name for result in demo.results] == [WGPR, ONE_GP]
     assert {file.stem for file in demo.pictures} == {"history", "learning", "calibration"}
 
 
 def test_the_quick_demo_flies_over_mountains_and_valley(tmp_path, monkeypatch):
-    monkeypatch.setattr("wgpr.cli.demo.contestants", hasty_contestants)
-    demo = run_demo(tmp_path / "demo.html", quick=True, console=console(), size_of=lambda model: 1.0)
+    monkeypatch.setattr("wgpr.cli.demo.methods", quick_methods)
+    demo = run_demo(tmp_path / "demo.html", quick=True, console=console())
     assert demo.page.name == "demo.html"
     assert "truth" in {file.stem for file in demo.pictures}
     assert 2000 < len(demo.survey.y) < 2500

@@ -106,7 +106,7 @@ def demo(
         say(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
         rows = all_rows(table, columns)
         survey = rows[:, :-1], rows[:, -1], columns
-    run_demo(output, quick=quick, data=survey, seed=seed, size_of=lambda model: len(model.to_bytes(compact=True)) / 1e3)
+    run_demo(output, quick=quick, data=survey, seed=seed)
 
 
 # Learning
