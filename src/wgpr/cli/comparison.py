@@ -139,4 +139,5 @@ def _predictions(survey: Survey, model: Model, part: slice = _ALL_POINTS) -> tup
     X = survey.named(survey.X_test[part])
     if isinstance(model, OnlineRegressor):
         return predict_one_output(model, X, latent=survey.terrain is not None)
-    return model.predict(X), None
+    mean: Any = model.predict(X)
+    return mean, None
