@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -31,22 +32,28 @@ from streams import (
     streamed,
     travelling,
 )
-from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
+from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Regional, Wasserstein, WGPRegressor, load
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.io import container
 from wgpr.io.codec import ESTIMATORS, encode_estimator
+from wgpr.io.container import Contents
 from wgpr.rules.prediction import Nearest
 
-FIXTURES = Path(__file__).parent / "maps"
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "tests" / "maps"
 
 
 def saved_and_loaded(estimator, folder, **options):
-    estimator.save(folder / "a.map", **options)
+    """Through a file of the bytes that `save` writes, without its wait for the disk."""
+    (folder / "a.map").write_bytes(estimator.to_bytes(**options))
     return load(folder / "a.map")
 
 
-def bytes_of(estimator, *, compact=False):
-    return estimator.to_bytes(compact=compact)
+def test_a_file_holds_the_bytes_of_the_estimator(tmp_path):
+    estimator = fitted(published)
+    for compact in (False, True):
+        estimator.save(tmp_path / "a.map", compact=compact)
+        assert (tmp_path / "a.map").read_bytes() == estimator.to_bytes(compact=compact)
 
 
 @every_estimator
@@ -131,7 +138,7 @@ def test_arrays_of_a_loaded_model_are_read_only(regressor, tmp_path):
 
 
 def test_the_same_state_makes_the_same_file():
-    assert bytes_of(fitted(published)) == bytes_of(fitted(published))
+    assert fitted(published).to_bytes() == fitted(published).to_bytes()
 
 
 def test_what_cannot_be_saved_is_refused():
@@ -143,9 +150,11 @@ def test_what_cannot_be_saved_is_refused():
 
     X, y = travelling(60)
     with pytest.raises(MapError, match="prediction"):
-        bytes_of(small(published, prediction=OwnRule()).partial_fit(X, y))
+        small(published, prediction=OwnRule()).partial_fit(X, y).to_bytes()
     with pytest.raises(MapError, match="OwnEstimator"):
-        bytes_of(OwnEstimator(batch_size=20).partial_fit(X, y))
+        OwnEstimator(batch_size=20).partial_fit(X, y).to_bytes()
+    with pytest.raises(ValueError, match="threshold"):  # nobody could load it
+        fitted(published).set_params(threshold=-1.0).to_bytes()
     with pytest.raises(ValueError, match="not fitted"):
         WGPRegressor().save("never.map")
 
@@ -161,7 +170,7 @@ def test_a_compact_map_predicts_almost_the_same_and_is_small(regressor, tmp_path
     np.testing.assert_allclose(mean, expected_mean, atol=2e-5 * np.ptp(expected_mean))
     np.testing.assert_allclose(std, expected_std, rtol=1e-4)
     np.testing.assert_array_equal(compact.model_index(queries()), estimator.model_index(queries()))
-    assert len(bytes_of(estimator, compact=True)) < 0.6 * len(bytes_of(estimator))
+    assert len(estimator.to_bytes(compact=True)) < 0.6 * len(estimator.to_bytes())
     assert compact.history_ == ()
 
 
@@ -178,8 +187,9 @@ def test_a_compact_model_takes_as_many_bytes_as_the_docs_say(tmp_path):
     estimator = WGPRegressor.published(kernel="rq", splitting="always", optimizer_iterations=2, random_state=0).fit(
         X, np.sin(9 * X[:, 0])
     )
-    two, four = (len(bytes_of(estimator._with_state(state_with(estimator, n)), compact=True)) for n in (2, 4))
-    assert (four - two) / 2 == 5780
+    two, four = (len(estimator._with_state(state_with(estimator, n)).to_bytes(compact=True)) for n in (2, 4))
+    (documented,) = re.findall(r"([\d,]+) bytes for M = 50", (ROOT / "docs" / "format.md").read_text())
+    assert (four - two) / 2 == int(documented.replace(",", ""))
 
 
 def state_with(estimator, n_models):
@@ -190,7 +200,7 @@ def state_with(estimator, n_models):
 
 def test_compact_needs_a_model():
     with pytest.raises(MapError, match="flush"):
-        bytes_of(streamed(published, 5), compact=True)
+        streamed(published, 5).to_bytes(compact=True)
 
 
 def test_numbers_beyond_float32_are_not_saved_compactly():
@@ -201,7 +211,7 @@ def test_numbers_beyond_float32_are_not_saved_compactly():
     )
     estimator.flush()
     with pytest.raises(MapError, match="without compact"):
-        bytes_of(estimator, compact=True)
+        estimator.to_bytes(compact=True)
 
 
 # Differences
@@ -236,7 +246,7 @@ def test_a_difference_holds_only_what_changed():
     nothing = len(wgpr.diff(before, estimator))
     one = len(wgpr.diff(before, estimator.partial_fit(X[:20], y[:20])))
     assert nothing < 300
-    assert one < 1200 < len(bytes_of(estimator, compact=True))
+    assert one < 1200 < len(estimator.to_bytes(compact=True))
 
 
 def test_models_that_did_not_change_stay_the_same_objects():
@@ -325,6 +335,50 @@ def test_a_map_of_format_1_means_the_published_settings(name):
     assert load(FIXTURES / f"format1-{name}.map").get_params() == expected.get_params()
 
 
+def with_header(name, path, version=2, settings=(), **header):
+    """A fixture with other entries of its header and of the settings there, written to `path`."""
+    contents = container.read(FIXTURES / name)
+    settings = {**contents.header["settings"], **dict(settings)}
+    path.write_bytes(
+        container.encode(Contents(contents.header | header | {"settings": settings}, contents.arrays, version))
+    )
+    return path
+
+
+def test_retired_settings_are_translated(tmp_path):
+    """The number of waiting rows becomes a batching rule; the other settings had no effect on answers."""
+    expected = WGPRegressor(max_inducing=15, batch_size=20, batching=Regional(20, 40), optimizer_iterations=5)
+    expected.set_params(random_state=0)
+    retired = {"n_jobs": 4, "history_size": 7, "thorough": True}
+    path = with_header("format2-wgpr.map", tmp_path / "a.map", settings=retired)
+    assert load(path).get_params() == load(FIXTURES / "format2-wgpr.map").get_params() == expected.get_params()
+    path = with_header("format2-wgpr.map", tmp_path / "a.map", settings={"buffer_size": 1000})
+    assert load(path).get_params() == expected.set_params(batching="regional").get_params()
+    assert not {"buffer_size", "history_size"} & load(FIXTURES / "format2-published.map").get_params().keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "settings", "expected"),
+    [
+        ("format1-wgpr.map", 1, {"splitting": "evidence"}, {"splitting": "evidence", "threshold": "auto"}),
+        ("format2-published.map", 2, {"splitting": "always"}, {"splitting": "always", "threshold": "auto"}),
+        ("format2-published.map", 2, {"forgetting": 0.1, "max_inducing": 9}, {"forgetting": 0.0, "max_inducing": 200}),
+        ("format2-published.map", 2, {"batching": "arrival", "buffer_size": 300}, {"batching": "arrival"}),
+    ],
+)
+def test_old_settings_without_effect_are_left_out(name, version, settings, expected, tmp_path):
+    estimator = load(with_header(name, tmp_path / "a.map", version, settings))
+    assert expected.items() <= estimator.get_params().items()
+    np.testing.assert_array_equal(estimator.predict(queries()), load(FIXTURES / name).predict(queries()))
+
+
+def test_unknown_settings_are_refused(tmp_path):
+    for version, name in [(2, "colour"), (container.VERSION, "n_jobs")]:
+        path = with_header("format2-sparse.map", tmp_path / "a.map", version, {name: 1})
+        with pytest.raises(MapError, match=f"a.map is damaged.*{name}"):
+            load(path)
+
+
 def outcome_of(data, path):
     path.write_bytes(data)
     try:
@@ -341,7 +395,7 @@ def outcome_of(data, path):
 @every_estimator
 def test_a_damaged_file_is_refused_or_harmless(regressor, damage, compact, tmp_path):
     estimator = fitted(regressor)
-    data, rng = bytes_of(estimator, compact=compact), np.random.default_rng(0)
+    data, rng = estimator.to_bytes(compact=compact), np.random.default_rng(0)
     whole = outcome_of(data, tmp_path / "whole.map")
     for _ in range(20):
         loaded = outcome_of(damage(data, rng), tmp_path / "damaged.map")
@@ -352,12 +406,22 @@ def test_a_damaged_file_is_refused_or_harmless(regressor, damage, compact, tmp_p
 
 @pytest.mark.parametrize("damage", FORGED, ids=lambda damage: damage.__name__)
 @every_estimator
-def test_a_forged_file_is_refused_or_predicts_numbers(regressor, damage, tmp_path):
-    data, rng = bytes_of(fitted(regressor)), np.random.default_rng(0)
+def test_a_forged_file_is_refused_or_answers(regressor, damage, tmp_path):
+    data, rng = fitted(regressor).to_bytes(), np.random.default_rng(0)
     for _ in range(60):
         loaded = outcome_of(damage(data, rng), tmp_path / "forged.map")
-        if loaded is not None and loaded.n_features_in_ == 2:
-            loaded.history_  # noqa: B018
+        if loaded is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers may be forged to 1e300
+                assert loaded.predict(queries(n_features=loaded.n_features_in_)).shape[0] == 25
+            assert all(record.decision in ("new", "update", "both") for record in loaded.history_)
+
+
+def test_a_map_without_models_and_rows_is_refused(tmp_path):
+    contents = encode_estimator(fitted(published), compact=False)
+    arrays = {name: array for name, array in contents.arrays.items() if name != "n_inputs"}
+    (tmp_path / "a.map").write_bytes(container.encode(contents._replace(arrays=arrays)))
+    with pytest.raises(MapError, match="list of models"):
+        load(tmp_path / "a.map")
 
 
 def test_foreign_files_are_told_apart(tmp_path):
@@ -368,6 +432,7 @@ def test_foreign_files_are_told_apart(tmp_path):
         (b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "truncated"),
         (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", "not a map"),
         (b"\x02\x00\x00\x00\x00\x00\x00\x00{]", "damaged"),
+        (b'\x23\x00\x00\x00\x00\x00\x00\x00{"__metadata__":{"wgpr-map":"x y"}}', "its format is 'x'"),
         (os.urandom(4096), "not a map|truncated|damaged"),
     ]:
         path.write_bytes(data)
@@ -382,6 +447,12 @@ def test_a_newer_format_asks_for_a_newer_program(tmp_path):
     (tmp_path / "new.map").write_bytes(container.encode(contents._replace(version=container.VERSION + 1)))
     with pytest.raises(MapError, match=r"newer wgpr.*upgrade wgpr"):
         load(tmp_path / "new.map")
+
+
+def test_a_setting_of_a_newer_release_asks_for_that(tmp_path):
+    path = with_header("format2-sparse.map", tmp_path / "a.map", container.VERSION, {"colour": 1}, wgpr="99.0.1")
+    with pytest.raises(MapError, match=r"written by wgpr 99.0.1, this is \d.*upgrade wgpr"):
+        load(path)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):

@@ -150,6 +150,7 @@ class _Reader:
         require(bool((self.n_inputs > 0).all()), "array n_inputs")
         # Checked before other sizes: products of numbers that are no larger than an array do not overflow.
         self.inputs = self.rows("inputs", self.n_inputs, n_features)
+        require(all(np.abs(Z).max() < 1e100 for Z in self.inputs), "array inputs")  # distances must be finite
 
     def counts(self, name: str, *, least: int = 0) -> Indices:
         counts = read_array(self.arrays, name, "i", len(self.n_inputs))
@@ -167,10 +168,12 @@ class _Reader:
         return [read_only(part.copy()) for part in _split(array, sizes, name)]
 
     def triangles(self, name: str) -> list[Array]:
-        """A lower triangular matrix (M, M) for each model."""
+        """A Cholesky factor (M, M) for each model."""
         M = self.n_inputs
         parts = zip(self.rows(name, M * (M + 1) // 2), M, strict=True)
-        return [_filled((m, m), np.tril_indices(m), flat) for flat, m in parts]
+        matrices = [_filled((m, m), np.tril_indices(m), flat) for flat, m in parts]
+        require(all((np.diagonal(L) > 0).all() for L in matrices), f"array {name}")
+        return matrices
 
     def thetas(self, name: str, n_shape: int) -> list[Hyperparameters]:
         vectors = self.per_model(name, self.n_features + 2 + n_shape)

@@ -138,6 +138,7 @@ def decode_estimator(contents: Contents) -> EnsembleRegressor:
         models = unpack_models(arrays, learner, n_features, outputs, compact=compact)
     ensemble, seed = Ensemble.of(models, n_features), _count(header, "seed")
     progress = decode_progress(contents, n_features, outputs, compact=compact)
+    require(len(models) + len(progress["pending_y"]) > 0, "list of models")
     estimator._state = State(ensemble, seed, units=units, learner=learner, **progress)
     return estimator
 

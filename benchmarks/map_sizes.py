@@ -1,0 +1,95 @@
+"""Measure the sizes of saved maps and the rounding of compact ones, and write both into docs/format.md.
+
+python benchmarks/map_sizes.py --data FOLDER
+"""
+
+import argparse
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from wgpr import WGPRegressor, diff, load
+from wgpr.datasets import load as load_dataset
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "format.md"
+BEGIN, END = "<!-- measured by benchmarks/map_sizes.py -->", "<!-- end of the measurements -->"
+
+N_ROWS, N_MORE = 8000, 100
+METHODS = {
+    "`WGPRegressor()`": WGPRegressor(random_state=0),
+    "`WGPRegressor.published(threshold=3)`": WGPRegressor.published(threshold=3.0, random_state=0),
+}
+
+
+def compact_model_bytes(M: int, d: int = 2, n_shape: int = 1) -> int:
+    """Bytes of a model of one output and full rank in a compact map, as the page derives them."""
+    p = d + 2 + n_shape
+    return 4 * (M * d + M * (M + 1) // 2 + M + 2 * p + 1 + (d + 1) + d + 1) + 12
+
+
+def measure(model: WGPRegressor, X: np.ndarray, y: np.ndarray, folder: Path) -> list[str]:
+    """The cells of a column: sizes and rounding after `N_ROWS` rows, then the difference after `N_MORE` more."""
+    model.fit(X[:N_ROWS], y[:N_ROWS])
+    model.save(folder / "small.map", compact=True)
+    small, queries = load(folder / "small.map"), X[:N_ROWS:3]
+    (mean, *stds), (small_mean, *small_stds) = (one.predict_with_owners(queries)[:3] for one in (model, small))
+    observed, field = (np.abs(b / a - 1.0).max() for a, b in zip(stds, small_stds, strict=True))
+    moved = np.abs(small_mean - mean)
+    n_models, full, compact = model.n_models_, len(model.to_bytes()), len(model.to_bytes(compact=True))
+    n_inputs = np.median([len(Z) for Z in model.pseudo_inputs_])
+    n_steps = model._state.n_steps
+    model.partial_fit(X[N_ROWS : N_ROWS + N_MORE], y[N_ROWS : N_ROWS + N_MORE]).flush()
+    n_changed = len({change.model for record in model.history_[n_steps:] for change in record.changes})
+    return [
+        f"{n_models}, {n_inputs:.0f}",
+        f"{full:,} bytes, {full / n_models / 1000:.1f} kB a model",
+        f"{compact:,} bytes, {compact / n_models / 1000:.1f} kB a model",
+        f"{np.median(moved):.1e} m, {moved.max():.1e} m",
+        f"{np.mean(moved > 1e-4):.1%}",
+        f"{observed:.1e}",
+        f"{field:.1e}",
+        f"{len(diff(small, model)):,} bytes, models changed: {n_changed}",
+    ]
+
+
+def table(X: np.ndarray, y: np.ndarray) -> str:
+    with TemporaryDirectory() as folder:
+        columns = [measure(model, X, y, Path(folder)) for model in METHODS.values()]
+    names = [
+        "models, median of their pseudo-inputs",
+        "full map",
+        "compact map",
+        "change of the mean by the compact map: median, largest",
+        "rows where it is more than 0.1 mm",
+        "largest relative change of the standard deviation of an observation",
+        "largest relative change of the standard deviation of the field",
+        f"a difference after {N_MORE} rows more",
+    ]
+    rows = [["", *METHODS], ["---"] * (1 + len(METHODS)), *zip(names, *columns, strict=True)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True, help="folder with the data sets")
+    lake = load_dataset("opinicon", parser.parse_args().data)
+    measured = (
+        'In a compact map, a sparse model with d = 2 and the kernel "rq" (p = 5) takes '
+        f"{compact_model_bytes(50):,} bytes for M = 50\n"
+        f"and {compact_model_bytes(200):,} bytes for M = 200, the most that a model has by default.\n\n"
+        f"Measured on the first {N_ROWS:,} rows of Lake Opinicon (depths to {lake.y[:N_ROWS].max():.0f} m):\n\n"
+        f"{table(lake.X, lake.y)}"
+    )
+    page, n_blocks = re.subn(
+        f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{measured}\n\n{END}", PAGE.read_text(), flags=re.DOTALL
+    )
+    if n_blocks != 1:
+        raise SystemExit(f"{PAGE} has no place for the measurements; it must have {BEGIN} and {END}")
+    PAGE.write_text(page)
+    print(measured)
+
+
+if __name__ == "__main__":
+    main()
