@@ -1,13 +1,14 @@
-"""WGPR with its defaults on real streams, next to what else one could use. The figures of docs/streams.md.
+"""WGPR with its defaults on real streams, next to linear interpolation and LGPR. The figures of docs/streams.md.
 
-    python benchmarks/streams.py FOLDER results.jsonl [--only kin40k,toy] [--trials 5] [--without regional]
+    python benchmarks/streams.py --data FOLDER [--output streams.jsonl] [--only "kin40k;toy"] [--trials 5]
+                                 [--without calibration] [--rows 1000]
 
-FOLDER holds the data sets. No setting differs from one data set to another; `--without` leaves one part out, to see
-what it does. Every result is a line of JSON; those that are in the file already are not done again.
+FOLDER holds the data sets. All data sets are learned with the same settings; `--without` replaces one part of the
+method by the paper's, to see what it does. Results are lines of JSON; those that are in the file already are not
+measured again. An hour on one core; `--only toy --trials 1 --rows 500` takes some seconds.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,24 +18,22 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from reproduction.contestants import make_lgpr
-from reproduction.learning import judge, learn
-from wgpr import WGPRegressor
-from wgpr.cli.race import LinearInterpolation
+from common import Record, Results, interpolated, require_data
+from wgpr import LocalGPRegressor, WGPRegressor
 from wgpr.datasets import Dataset, load, two_regimes
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 
 ROWS_AT_A_TIME = 100
 
-# What may be left out, and the settings that do so.
+# Parts of the method that may be replaced, and the settings that do so.
 PARTS: dict[str, dict[str, Any]] = {
     "regional": {"batching": "arrival"},
     "joining": {"prediction": "nearest"},
     "calibration": {"calibrated": False},
-    "price": {"splitting": "evidence"},
-    "growing": {"n_inducing": 50},
-    "rq": {"kernel": "se"},
+    "splitting": {"splitting": "evidence"},
+    "adaptive inducing": {"n_inducing": 50},
+    "rational quadratic": {"kernel": "se"},
     "everything": dict(WGPRegressor.published().get_params(), random_state=None),
 }
 
@@ -92,80 +91,90 @@ def terrain(trial: int) -> Dataset:
     )
 
 
-def measured(data: Dataset, trial: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """What WGPR makes of the stream: once while rows still wait, and once after they are learned."""
+def measured(data: Dataset, trial: int, settings: dict[str, Any]) -> Record:
+    """Scores and speed of WGPR on the stream; scores also before the pending rows are learned."""
     model = WGPRegressor(**{**settings, "random_state": trial})
     started = process_time()
     for first in range(0, len(data.y), ROWS_AT_A_TIME):
         rows = slice(first, first + ROWS_AT_A_TIME)
         model.partial_fit(data.X[rows], data.y[rows])
     seconds = process_time() - started
-    with_waiting = judged(model, data)
+    with_pending = evaluated(model, data)
     model.flush()
     started = process_time()
-    result = judged(model, data)
+    result = evaluated(model, data)
     return {
         **result,
-        "rmse_with_waiting_rows": with_waiting["rmse"],
-        "coverage_with_waiting_rows": with_waiting["coverage"],
+        "rmse_with_pending_rows": with_pending["rmse"],
+        "coverage_with_pending_rows": with_pending["coverage"],
         "models": model.n_models_,
         "pseudo_inputs": float(np.mean([len(Z) for Z in model.pseudo_inputs_])),
-        "stretch": model._stretch(),
+        "calibration_factor": model._calibration_factor(),
         "rows_per_second": len(data.y) / seconds,
         "queries_per_second": len(data.y_test) / (process_time() - started),
     }
 
 
-def judged(model: WGPRegressor, data: Dataset) -> dict[str, float]:
-    """Scores on the rows held out: observations, but for the terrain, which is known itself."""
+def evaluated(model: WGPRegressor, data: Dataset) -> dict[str, float]:
+    """Scores on the rows held out: noisy observations, or the true elevation of the terrain."""
     mean, std = model.predict(data.X_test, return_std=True, latent=data.name == "terrain")
     return scores(data.y_test, mean, std)._asdict()
 
 
 def others(data: Dataset, trial: int) -> dict[str, float]:
     """Errors of linear interpolation and of LGPR on the same stream."""
-    interpolation = LinearInterpolation()
-    interpolation.partial_fit(data.X, data.y)
-    interpolation.flush()
-    lgpr = make_lgpr({"kernel": "matern32", "w_gen": 0.1, "max_samples": 500}, data.y, trial)
-    learn(lgpr, data)
+    lgpr = LocalGPRegressor(w_gen=0.1, n_calibration=500, max_samples=500, kernel="matern32", random_state=trial)
+    lgpr.fit(data.X, data.y)
     return {
-        "interpolation": scores(data.y_test, interpolation.at(data.X_test)).rmse,
-        "lgpr": judge(lgpr, data.X_test, data.y_test)["rmse"],
+        "interpolation": scores(data.y_test, interpolated(data.X, data.y, data.X_test)).rmse,
+        "lgpr": scores(data.y_test, lgpr.predict(data.X_test)).rmse,
     }
 
 
 def jobs(arguments: argparse.Namespace) -> Iterator[tuple[str, int, Stream, dict[str, Any]]]:
-    everything = streams(arguments.folder)
-    names = arguments.only.split(";") if arguments.only else list(everything)
-    for name in names:
+    everything = streams(arguments.data)
+    for name in arguments.only or everything:
         stream, settings = everything[name]
-        for trial in range(10 if name == "toy" else arguments.trials):
-            yield name, trial, stream, {**settings, **PARTS.get(arguments.without, {})}
+        n_trials = 2 * arguments.trials if name == "toy" else arguments.trials
+        settings = {**settings, **PARTS.get(arguments.without, {})}
+        if settings.get("n_inducing", "auto") != "auto":
+            settings.pop("max_inducing", None)  # it would have no effect, which is an error
+        for trial in range(n_trials):
+            yield name, trial, stream, settings
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
+    parser.add_argument("--output", type=Path, help="file for the results, lines of JSON")
+    parser.add_argument("--only", default="", help="names of streams, separated by semicolons")
+    parser.add_argument(
+        "--trials", type=int, default=5, help="splits or seeds of each stream; twice as many of the toy"
+    )
+    parser.add_argument("--without", default="", choices=["", *PARTS], help="a part that is replaced by the paper's")
+    parser.add_argument("--rows", type=int, help="learn only the first so many rows")
+    arguments = parser.parse_args()
+    arguments.only = [name.strip() for name in arguments.only.split(";") if name.strip()]
+    if unknown := [name for name in arguments.only if name not in streams(arguments.data)]:
+        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(streams(arguments.data))}")
+    names = {name.partition(",")[0] for name in arguments.only or streams(arguments.data)}
+    require_data(parser, arguments.data, names - {"toy", "terrain"})
+    return arguments
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--only", default="", help="names of streams, separated by semicolons")
-    parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--without", default="", choices=["", *PARTS])
-    arguments = parser.parse_args()
-    console = Console()
-    lines = arguments.output.read_text().splitlines() if arguments.output.exists() else []
-    done = {(line["name"], line["trial"], line["without"]) for line in map(json.loads, lines)}
+    arguments, console = parsed(), Console()
+    results = Results(arguments.output)
     for name, trial, stream, settings in jobs(arguments):
-        if (name, trial, arguments.without) in done:
+        facts = {"name": name, "trial": trial, "without": arguments.without, "rows": arguments.rows}
+        if results.matching(facts):
             continue
-        data = stream(trial)
+        data = stream(trial).rows(slice(arguments.rows))
         result = measured(data, trial, settings)
-        if name.endswith("lines") or name == "terrain":
-            result |= others(data, trial) if not arguments.without else {}
-        with arguments.output.open("a") as file:
-            file.write(json.dumps({"name": name, "trial": trial, "without": arguments.without, **result}) + "\n")
-        shown = {key: f"{value:.4g}" for key, value in result.items()}
-        console.print(name, trial, arguments.without, shown)
+        if (name.endswith("lines") or name == "terrain") and not arguments.without:
+            result |= others(data, trial)
+        results.add(facts | result)
+        console.print(name, trial, arguments.without, {key: f"{value:.4g}" for key, value in result.items()})
 
 
 if __name__ == "__main__":

@@ -1,67 +1,124 @@
 """`python -m reproduction`: run the studies of the paper and write the report."""
 
 import os
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
+from warnings import catch_warnings
+from zipfile import BadZipFile
 
 import typer
+from rich.console import Console
+from typer import Option
 
-from reproduction.plan import FULL, QUICK
-from reproduction.reproduce import reproduce
-from wgpr.cli.app import run_app
-from wgpr.cli.console import FAILURE, counted, interruptible, say, talk
-from wgpr.cli.settings import SettingsError
+from reproduction.jobs import Failure, progress_bar, run
+from reproduction.markdown import write_markdown
+from reproduction.plan import FULL, QUICK, Plan
+from reproduction.report import TITLE, sections
+from reproduction.results import Results, ResultsError
+from reproduction.studies import all_jobs
+from wgpr.datasets import DATASETS as FILES
+from wgpr.datasets import load
+from wgpr.io.atomic import write_whole
+from wgpr.report import html_page
 
+OUTPUT, RESULTS = Path("wgpr-paper"), "results.jsonl"
+
+console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command()
 def main(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the results and the report go.")
-    ] = Path("wgpr-paper"),
+    output: Annotated[Path, Option("--output", "-o", file_okay=False, help="Folder of results and report.")] = OUTPUT,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", envvar="WGPR_DATA", help="Where the data sets are, as .npz files."),
+        Path | None, Option(envvar="WGPR_DATA", exists=True, file_okay=False, help="Folder of the data sets (.npz).")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Two trials on short streams, in 5 minutes; in full it takes over an hour.")
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="Two trials on short streams: 5 minutes, not over an hour.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Fits at a time; by default, one for each core.")
+        int | None, Option("--jobs", "-j", min=1, help="Fits at a time. Default: one for each core.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the results that are there, and begin anew.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Delete the results that are there, and start again.")] = False,
 ) -> None:
-    """Reproduce the paper: its figures and tables beside the published numbers, and the studies that it left open.
+    """Reproduce the paper: its figures and tables beside the published numbers, and further studies.
 
-    Every fit is written at once, as a line of results.jsonl. After Ctrl-C, the same command goes on where it
+    Every fit is written at once, as a line of results.jsonl. After Ctrl-C, the same command continues where it
     stopped. A data set that is missing is named, and the rest runs. The report is written as HTML and as Markdown.
 
     Example: `python -m reproduction --data data --quick -o look`
     """
-    if output.is_file():
-        raise SettingsError(f"{output} is a file, and the results need a folder; name another with -o")
-    if data is not None and not data.is_dir():
-        raise SettingsError(f"{data} is no folder; name the one with the data sets with --data or WGPR_DATA")
-    if not _run(output, data=data, quick=quick, n_jobs=jobs or os.cpu_count() or 1, fresh=fresh):
-        raise typer.Exit(FAILURE)
-
-
-def _run(output: Path, *, data: Path | None, quick: bool, n_jobs: int, fresh: bool) -> bool:
-    """Run and report; whether all of it could be done."""
     if data is None:
-        say("no folder of data sets is given (--data or WGPR_DATA): only what needs none, or can be fetched, is run")
+        console.print("no folder of data sets is given (--data or WGPR_DATA): only what needs none, or can be fetched")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a request to terminate is treated like Ctrl-C
     try:
-        with interruptible():
-            done = reproduce(output, QUICK if quick else FULL, folder=data, n_jobs=n_jobs, console=talk, fresh=fresh)
+        plan, n_jobs = QUICK if quick else FULL, jobs or os.cpu_count() or 1
+        failures = reproduce(output, plan, folder=data, n_jobs=n_jobs, fresh=fresh)
     except KeyboardInterrupt:
-        say(f"stopped; what is done is in {output}, and the same command goes on from there")
-        return False
-    say(f"report: {done.page}, {done.markdown}\nresults: {done.results}")
-    if done.n_failures:
-        say(f"{counted(done.n_failures, 'fit')} failed; the report names them, and the same command tries again")
-    return not done.n_failures
+        _stop(f"stopped; the results so far are in {output}, and the same command continues from there")
+    except ResultsError as error:
+        _stop(str(error))
+    console.print(f"report: {output / 'report.html'}, {output / 'report.md'}\nresults: {output / RESULTS}")
+    if failures:
+        _stop(f"fits that failed: {len(failures)}; the report names them, and the same command tries again")
+
+
+def _stop(message: str) -> NoReturn:
+    console.print(message)
+    raise typer.Exit(1)
+
+
+def reproduce(output: Path, plan: Plan, *, folder: Path | None, n_jobs: int, fresh: bool = False) -> list[Failure]:
+    """Run the studies of the plan, and write the report. Returns the fits that failed.
+
+    Parameters
+    ----------
+    output : folder of the results and of the report. Results that are there already are not computed again.
+    folder : of the data sets; those that are not in it are fetched from OpenML, if they are there, or left out.
+    n_jobs : fits at a time.
+    fresh : delete the results that are there.
+    """
+    if fresh:
+        (output / RESULTS).unlink(missing_ok=True)
+    results = Results(output / RESULTS, plan)
+    names, missing = available(plan, folder)
+    for sentence in missing:
+        console.print(f"missing: {sentence}")
+    if len(results):
+        console.print(f"{len(results):,} results are there already ({results.path})")
+    jobs = all_jobs(plan, names)
+    with progress_bar(console, jobs, results) as progress:
+        failures = run(jobs, results, folder=folder, plan=plan, n_jobs=n_jobs, progress=progress)
+    with console.status("drawing the report"):
+        content, footer = (
+            sections(results, plan, missing, failures),
+            f"Made by python -m reproduction. Plan: {plan.name}.",
+        )
+        write_whole(output / "report.html", html_page(TITLE, content, footer=footer).encode())
+        write_markdown(output / "report.md", TITLE, content, footer=footer)
+    return failures
+
+
+def available(plan: Plan, folder: Path | None) -> tuple[list[str], list[str]]:
+    """The names of the data sets that can be loaded, and for each of the others a sentence with the remedy."""
+    found, missing = [], []
+    for name in plan.stability_sets:
+        try:
+            with catch_warnings(action="ignore"):  # of attempts to reach OpenML
+                load(name, folder, fetch=True)
+            found.append(name)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            missing.append(_why_missing(name, folder, error))
+    return found, missing
+
+
+def _why_missing(name: str, folder: Path | None, error: Exception) -> str:
+    file_name = FILES[name][0]
+    if folder is not None and (folder / file_name).exists():
+        return f"{name}: {file_name} cannot be read ({type(error).__name__}); get it again"
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: {error} (docs/paper.md describes it)"
+    return f"{name}: {file_name} is not in the folder, and OpenML cannot be reached; connect, or add the file"
 
 
 if __name__ == "__main__":
-    run_app(app)
+    app(prog_name="python -m reproduction")

@@ -1,38 +1,48 @@
-"""Pieces of work, and how they are done: over several cores, longest first, each result written down at once."""
+"""Fits as jobs: run over several cores, longest first, and each result is written at once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from joblib import Parallel, delayed
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from reproduction.journal import Journal, Key
 from reproduction.plan import Plan
+from reproduction.results import Key, Results
 
 Work = Callable[..., dict[str, Any]]
 
-
-def _nothing(journal: Journal) -> dict[str, Any]:
-    return {}
+# Seconds for a thousand rows, and thousands of rows in a stream, roughly.
+_SECONDS = {
+    "WGPR": 1.3,
+    "WGPR, any rule": 1.3,
+    "SOLAR": 0.7,
+    "OVFE": 0.2,
+    "LGPR": 0.5,
+    "exact GP": 2.0,
+    "interpolation": 0.1,
+}
+_THOUSANDS = {"opinicon": 14.4, "tzibana": 5.1, "sarcos": 3.2, "kin40k": 10.0, "abalone": 3.3, "pumadyn": 6.6}
 
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work of a study.
+    """One fit of a study.
 
-    key : tells it from others; with `folder` and `plan` these are the arguments of `work`.
-    given : more arguments, from what the earlier rounds have found.
-    round : jobs of a round need the results of those before it.
+    key : tells it from others; with `folder` and `plan`, these are the arguments of `work`.
     cost : a guess, in seconds; only the ratios matter.
+    from_results : more arguments, each computed from the results of the jobs that need none; those run first.
     """
 
     study: str
     key: Key
     work: Work
     cost: float
-    given: Callable[[Journal], dict[str, Any]] = field(default=_nothing)
-    round: int = 0
+    from_results: Mapping[str, Callable[[Results], Any]] = field(default_factory=dict)
 
 
 class Failure(NamedTuple):
@@ -42,52 +52,81 @@ class Failure(NamedTuple):
     reason: str
 
 
+def cost_of(dataset: str, method: str, plan: Plan) -> float:
+    """Seconds of a fit, roughly."""
+    return min(_THOUSANDS.get(dataset, 3.0), (plan.max_rows or inf) / 1000) * _SECONDS.get(method, 1.0)
+
+
 def run(
     jobs: Sequence[Job],
-    journal: Journal,
+    results: Results,
     *,
     folder: Path | None,
     plan: Plan,
     n_jobs: int,
     progress: Callable[[Job], None] = lambda job: None,
 ) -> list[Failure]:
-    """Do what is not done yet. A job that fails does not stop the others; it is tried again the next time."""
+    """Run the jobs that have no result yet. A job that fails does not stop the others, and is tried again next time."""
     failures = []
-    for number in sorted({job.round for job in jobs}):
-        todo = [job for job in jobs if job.round == number and (job.study, job.key) not in journal]
-        todo.sort(key=lambda job: -job.cost)
-        for job, result in _results(todo, journal, folder, plan, n_jobs):
-            if isinstance(result, str):
-                failures.append(Failure(job, result))
+    for is_second in (False, True):
+        in_turn = [job for job in jobs if bool(job.from_results) == is_second]
+        missing = [job for job in in_turn if (job.study, job.key) not in results]
+        missing.sort(key=lambda job: -job.cost)
+        for job, values in _values(missing, results, folder, plan, n_jobs):
+            if isinstance(values, str):
+                failures.append(Failure(job, values))
             else:
-                journal.add(job.study, job.key, result)
+                results.add(job.study, job.key, values)
             progress(job)
     return failures
 
 
-def _results(
-    jobs: Sequence[Job], journal: Journal, folder: Path | None, plan: Plan, n_jobs: int
+def _values(
+    jobs: Sequence[Job], results: Results, folder: Path | None, plan: Plan, n_jobs: int
 ) -> Iterable[tuple[Job, dict[str, Any] | str]]:
-    """As they come, in whatever order; a text is the reason of a failure."""
+    """The values of each job as they come, in any order; a text is the reason of a failure."""
     calls = []
     for number, job in enumerate(jobs):
         try:
-            given = job.given(journal)
-        except (LookupError, ValueError, ArithmeticError) as error:  # what it needs has failed
+            more = {name: value(results) for name, value in job.from_results.items()}
+        except (LookupError, ValueError, ArithmeticError) as error:  # a job that it needs has failed
             yield job, _reason(error)
         else:
-            calls.append(delayed(_done)(number, job.work, {**job.key, **given, "folder": folder, "plan": plan}))
+            calls.append(delayed(_call)(number, job.work, {**job.key, **more, "folder": folder, "plan": plan}))
     workers = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2 * n_jobs")
-    for number, result in workers(calls):
-        yield jobs[number], result
+    for number, values in workers(calls):
+        yield jobs[number], values
 
 
-def _done(number: int, work: Work, arguments: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
+def _call(number: int, work: Work, arguments: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
     try:
         return number, work(**arguments)
-    except Exception as error:  # whatever it is, the other jobs can be done
+    except Exception as error:  # the other jobs can be done, whatever it is
         return number, _reason(error)
 
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def progress_bar(
+    console: Console, jobs: Sequence[Job], results: Results, **settings: Any
+) -> Iterator[Callable[[Job], None]]:
+    """A line with the fits done, the time left by the cost of what is left, and the study of the latest fit.
+
+    settings : further ones of `rich.progress.Progress`.
+    """
+    done = [job for job in jobs if (job.study, job.key) in results]
+    total, completed = (sum(job.cost for job in some) for some in (jobs, done))
+    text = TextColumn("{task.fields[n_done]:,}/{task.fields[n_jobs]:,} fits  {task.description}")
+    columns = BarColumn(24), TimeRemainingColumn(), text
+    with Progress(*columns, console=console, speed_estimate_period=3600, **settings) as progress:
+        task = progress.add_task("", total=total, completed=completed, n_done=len(done), n_jobs=len(jobs))
+        progress.advance(task, 0)  # the time of the first fit counts
+
+        def advance(job: Job) -> None:
+            n_done = progress.tasks[0].fields["n_done"] + 1
+            progress.update(task, advance=job.cost, description=job.study, n_done=n_done)
+
+        yield advance

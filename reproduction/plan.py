@@ -1,15 +1,14 @@
-"""How much is run: the whole, or a quick look."""
+"""How much is run: everything, or a quick look."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-# The paper's settings, and the budget of every method.
+# The paper's settings, which all methods have.
 N_INDUCING, BATCH_SIZE, N_CANDIDATES = 50, 100, 5
 ALL_CANDIDATES = 1_000_000  # more than there are models
 
-# The data sets of the tables, as `wgpr.datasets` calls them, and as people do.
-COURSES = {
+# The data sets of the tables, as `wgpr.datasets` names them, with their titles.
+DATASETS = {
     "opinicon": "Lake Opinicon",
     "tzibana": "Lake Tzibana",
     "sarcos": "SARCOS (subset)",
@@ -17,17 +16,19 @@ COURSES = {
     "abalone": "Abalone",
     "pumadyn": "Pumadyn-8nm",
 }
-TOY = "toy"
+LAKES = ("opinicon", "tzibana")
+TOY, TOY_NOISE = "toy", 0.25
+TITLES = {TOY: "Two-regime toy", **DATASETS}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, and on how much data.
+    """What is run, and on how much data. The file of the results begins with it.
 
     n_trials : of the tables; n_ablation_trials, n_sweep_trials : of those studies.
-    max_rows : of a stream, the first of them; None for all. max_test_rows : of what was held out, drawn at random.
-    toy_seeds : the toys that count; toy_search_seeds : others, to choose settings on.
-    relative_thresholds, w_gens : of the number of models against the error.
+    max_rows : of a stream, its first rows; None for all. max_test_rows : of the rows held out, drawn at random.
+    toy_seeds : of the toys that are reported; toy_search_seeds : of other toys, on which settings are chosen.
+    relative_thresholds, w_gens : settings of the sweep over the number of models.
     """
 
     name: str
@@ -43,10 +44,6 @@ class Plan:
     n_candidates: tuple[int, ...]
     stability_sets: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the file of the results."""
-        return asdict(self)
-
 
 FULL = Plan(
     name="full",
@@ -60,7 +57,7 @@ FULL = Plan(
     relative_thresholds=(0.0, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 1.0, inf),
     w_gens=(0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.55),
     n_candidates=(1, 2, 3, 5, 10, ALL_CANDIDATES),
-    stability_sets=(*COURSES, "tzibana-raw", "motorcycle"),
+    stability_sets=(*DATASETS, "tzibana-raw", "motorcycle"),
 )
 
 QUICK = Plan(
@@ -75,5 +72,5 @@ QUICK = Plan(
     relative_thresholds=(0.0, 0.1, 0.3, inf),
     w_gens=(0.0, 0.1, 0.3, 0.5),
     n_candidates=(1, 5),
-    stability_sets=(*COURSES, "motorcycle"),
+    stability_sets=(*DATASETS, "motorcycle"),
 )

@@ -1,38 +1,54 @@
-"""`wgpr reproduce` from end to end, on a small plan: results, report, what is missing, and going on."""
+"""`python -m reproduction` from end to end, on a small plan; and the sentences of its report depend on the numbers."""
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from reproduction import __main__ as reproducing
-from reproduction import published, running, tables
-from reproduction import reproduce as reproduction
-from reproduction.contestants import CONTESTANTS
-from reproduction.jobs import Job
-from reproduction.journal import Journal, JournalError
-from reproduction.plan import QUICK
-from reproduction.reproduce import reproduce
-from reproduction.running import StudyProgress, available
-from wgpr.cli.app import app
+from paper_results import SEARCH_SEED, SEEDS, add_all, add_stability, add_sweep, add_tables
+from reproduction import __main__ as command
+from reproduction import published, studies
+from reproduction import results as results_module
+from reproduction.comparison import comparison_tables
+from reproduction.conclusions import conclusions
+from reproduction.methods import METHODS
+from reproduction.plan import FULL, QUICK
+from reproduction.report import sections
+from reproduction.results import Results, ResultsError
+from wgpr.report import Table
 
+ROOT = Path(__file__).parents[1]
 TINY = replace(
     QUICK,
     name="tiny",
     n_trials=1,
-    max_rows=240,
+    max_rows=200,
     max_test_rows=100,
     toy_seeds=(0, 1),
-    relative_thresholds=(0.0, float("inf")),
-    w_gens=(0.0,),
-    n_candidates=(1, 5),
+    toy_search_seeds=(100,),
     stability_sets=("tzibana", "abalone", "kin40k"),
 )
+FEW_SETTINGS = {"WGPR": slice(4, 8), "WGPR, any rule": slice(4, 8), "SOLAR": slice(4, 8)}
+FEW_THRESHOLDS = {"WGPR": ("threshold", (0.0, 1.0, inf)), "SOLAR": ("w_gen", (0.0, 0.3))}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_fits():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, method in METHODS.items():
+            some = method.fit_settings[FEW_SETTINGS.get(name, slice(2))]
+            patch.setitem(METHODS, name, replace(method, fit_settings=some))
+        for name, few in FEW_THRESHOLDS.items():
+            patch.setitem(studies.TOY_THRESHOLDS, name, few)
+        patch.setattr(command, "QUICK", TINY)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +68,32 @@ def output(tmp_path_factory):
     return tmp_path_factory.mktemp("paper")
 
 
+def invoke(*arguments, **environment):
+    return CliRunner().invoke(command.app, [*map(str, arguments), "-j", "1"], env=environment)
+
+
 @pytest.fixture(scope="module")
 def done(folder, output):
-    return reproduce(output, TINY, folder=folder, n_jobs=1, console=Console(quiet=True))
+    return invoke("--quick", "-o", output, WGPR_DATA=str(folder))
 
 
-def test_nothing_fails(done):
-    assert done.n_failures == 0
+@pytest.fixture
+def markdown(done, output):
+    return (output / "report.md").read_text()
 
 
-def test_every_result_is_a_line_with_its_settings_and_its_commit(done):
-    header, *lines = map(json.loads, done.results.read_text().splitlines())
+# The command
+
+
+def test_the_command_says_what_is_missing_and_where_the_report_is(done, output):
+    assert done.exit_code == 0, done.output
+    assert "missing: kin40k" in done.stderr
+    assert f"report: {output / 'report.html'}, {output / 'report.md'}" in done.stderr
+    assert not done.stdout
+
+
+def test_every_result_is_a_line_with_its_settings_and_its_commit(done, output):
+    header, *lines = map(json.loads, (output / "results.jsonl").read_text().splitlines())
     assert header["plan"]["name"] == "tiny"
     assert set(header["versions"]) >= {"python", "numpy", "scipy", "wgpr"}
     assert all(line["commit"] for line in lines)
@@ -71,116 +102,246 @@ def test_every_result_is_a_line_with_its_settings_and_its_commit(done):
     assert all(final["settings"] for final in finals)
 
 
-def test_both_reports_have_every_section_and_their_pictures(done):
-    page, text = done.page.read_text(), done.markdown.read_text()
-    headings = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
+def test_both_reports_have_every_section_and_their_pictures(output, markdown):
+    page = (output / "report.html").read_text()
+    headings = re.findall(r"^## (.*)$", markdown, flags=re.MULTILINE)
     assert len(headings) == 10
     assert all(heading in page for heading in headings)
-    pictures = re.findall(r"\]\((figures/\w+\.png)\)", text)
+    pictures = re.findall(r"\]\((figures/\w+\.png)\)", markdown)
     assert len(pictures) >= 7
-    assert all((done.markdown.parent / picture).stat().st_size > 5000 for picture in pictures)
+    assert all((output / picture).stat().st_size > 5000 for picture in pictures)
     assert page.count("data:image/png") == len(pictures)
 
 
-def test_the_report_names_the_missing_set_and_how_to_get_it(done):
-    assert "kin40k.npz is not in" in done.markdown.read_text()
-    assert "name the folder that holds it" in done.markdown.read_text()
+def test_the_report_names_the_missing_set_and_how_to_get_it(markdown):
+    assert "kin40k.npz is not in" in markdown
+    assert "name the folder that holds it" in markdown
 
 
-def test_every_published_error_of_the_sets_that_are_there_stands_beside_ours(done):
-    rows = done.markdown.read_text().splitlines()
-    for method, cells in published.RESULTS.items():
-        for course, name in {"abalone": "Abalone", "claytor": "Lake Tzibana"}.items():
+def test_every_published_error_of_the_sets_that_are_there_stands_beside_ours(markdown):
+    rows = markdown.splitlines()
+    for method in published.RMSE:
+        for dataset, name in {"abalone": "Abalone", "tzibana": "Lake Tzibana"}.items():
             (row, *_) = [row for row in rows if row.replace("*", "").startswith(f"| {method}, {name} |")]
-            known = cells[course]
-            assert ("did not converge" if known is None else f"{known.rmse:.3f}") in row
+            known = published.RMSE.at[dataset, method]
+            assert ("did not converge" if np.isnan(known) else f"{known:.3f}") in row
 
 
-@pytest.fixture
-def without_drawing(monkeypatch):
-    monkeypatch.setattr(reproduction, "sections", lambda *_: [])
+def test_results_that_are_there_are_not_computed_again(done, output, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "sections", lambda *_: [])
+    before = (output / "results.jsonl").read_bytes()
+    (tmp_path / "results.jsonl").write_bytes(before)
+    again = invoke("--quick", "-o", tmp_path, "--data", folder)
+    assert again.exit_code == 0
+    assert "results are there already" in again.stderr
+    assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
-@pytest.mark.usefixtures("without_drawing")
-def test_what_is_done_is_not_done_again(done, folder, tmp_path):
-    path = tmp_path / "results.jsonl"
-    before = done.results.read_bytes()
-    path.write_bytes(before)
-    again = reproduce(tmp_path, TINY, folder=folder, n_jobs=1, console=Console(quiet=True))
-    assert again.n_failures == 0
-    assert path.read_bytes() == before
+@pytest.mark.parametrize("method", METHODS)
+def test_the_settings_on_record_give_the_number_again(done, output, folder, method):
+    (found,) = [
+        found
+        for found in Results(output / "results.jsonl", TINY)
+        if found.study == "tables" and (found.key["dataset"], found.key["method"]) == ("abalone", method)
+    ]
+    again = studies.fit_chosen("abalone", method, 0, found.values["settings"], folder, TINY)
+    assert again["test"] == found.values["test"]
 
 
-@pytest.mark.parametrize("method", CONTESTANTS)
-def test_the_settings_on_record_give_the_number_again(done, folder, method):
-    (entry,) = Journal(done.results, TINY.to_json()).of("tables", course="abalone", method=method)
-    settings = {name: float("inf") if value == "inf" else value for name, value in entry["settings"].items()}
-    again = tables.final("abalone", method, 0, settings, folder, TINY)
-    assert again["test"] == entry["test"]
-
-
-@pytest.mark.usefixtures("without_drawing")
-def test_fresh_begins_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction, "run_all", lambda *_, **__: [])
+def test_fresh_starts_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "sections", lambda *_: [])
+    monkeypatch.setattr(command, "all_jobs", lambda *_: [])
+    monkeypatch.setattr(command, "available", lambda *_: ([], []))
     path = tmp_path / "results.jsonl"
     path.write_text("no results\n")
-    plan = replace(TINY, stability_sets=())
-    with pytest.raises(JournalError, match="--fresh"):
-        reproduce(tmp_path, plan, folder=None, n_jobs=1, console=Console(quiet=True))
-    reproduce(tmp_path, plan, folder=None, n_jobs=1, console=Console(quiet=True), fresh=True)
+    refused = invoke("--quick", "-o", tmp_path)
+    assert refused.exit_code == 1
+    assert "--fresh" in refused.stderr
+    assert path.read_text() == "no results\n"
+    assert invoke("--quick", "-o", tmp_path, "--fresh").exit_code == 0
     assert "no results" not in path.read_text()
 
 
-# The command
+def test_a_fit_that_fails_is_named_and_the_command_fails(tmp_path, monkeypatch):
+    def broken(folder, plan):
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr(command, "all_jobs", lambda *_: [studies.Job("study", {}, broken, cost=1.0)])
+    monkeypatch.setattr(command, "available", lambda *_: ([], []))
+    failed = invoke("--quick", "-o", tmp_path)
+    assert failed.exit_code == 1
+    assert "fits that failed: 1" in failed.stderr
+    assert "no such luck" in (tmp_path / "report.md").read_text()
 
 
-def test_the_command_writes_the_report(done, folder, output, monkeypatch):
-    monkeypatch.setattr(reproducing, "QUICK", TINY)
-    result = CliRunner().invoke(
-        app, ["reproduce", "--quick", "-o", str(output), "-j", "1"], env={"WGPR_DATA": str(folder)}
-    )
-    assert result.exit_code == 0, result.output
-    assert "report.html" in result.stderr
-    assert "missing: kin40k" in result.stderr
-    assert "results are there already" in result.stderr
-
-
-def test_ctrl_c_says_how_to_go_on(folder, tmp_path, monkeypatch):
+def test_ctrl_c_says_how_to_continue(folder, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproducing, "reproduce", interrupted)
-    result = CliRunner().invoke(app, ["reproduce", "--quick", "--data", str(folder), "-o", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "the same command goes on" in result.stderr
+    monkeypatch.setattr(command, "reproduce", interrupted)
+    stopped = invoke("--quick", "--data", folder, "-o", tmp_path)
+    assert stopped.exit_code == 1
+    assert "the same command continues" in stopped.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "nowhere"], "nowhere is no folder; name the one with the data sets with --data or WGPR_DATA"),
-        (["-o", __file__], "is a file, and the results need a folder"),
+        (["--data", "nowhere"], ("'--data'", "'nowhere' does not exist")),
+        (["-o", __file__], ("'-o'", f"'{__file__}' is a file")),
     ],
 )
-def test_wrong_use_is_told_in_one_sentence(arguments, words):
-    result = CliRunner().invoke(app, ["reproduce", *arguments])
-    assert words in str(result.exception)
+def test_wrong_use_is_refused_before_any_work(arguments, words, monkeypatch):
+    monkeypatch.setattr(command, "reproduce", None)
+    refused = invoke(*arguments, COLUMNS="400")
+    assert refused.exit_code == 2
+    assert all(part in refused.stderr for part in words)
 
 
-# Parts
+def test_it_runs_from_the_checkout():
+    arguments = [sys.executable, "-m", "reproduction", "--data", "nowhere"]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
 
 
-def test_a_missing_set_does_not_hide_the_others(folder):
-    found, missing = available(TINY, folder)
-    assert found == ["tzibana", "abalone"]
-    assert len(missing) == 1
-    assert missing[0].startswith("kin40k:")
+# The report
 
 
-def test_progress_tells_the_time_left_by_the_cost_of_what_is_left(tmp_path, monkeypatch):
-    times = iter([100.0, 130.0, 160.0])
-    monkeypatch.setattr(running, "monotonic", lambda: next(times))
-    jobs = [Job("s", {"n": number}, dict, cost=cost) for number, cost in enumerate((10.0, 10.0, 100.0))]
-    progress = StudyProgress(Console(quiet=True), jobs, Journal(Path(tmp_path / "results.jsonl"), {}))
-    progress(jobs[0])
-    assert progress._seconds_left() == pytest.approx(60.0 * 110 / 10)
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_module, "commit", lambda: "c0ffee")
+    return Results(tmp_path / "results.jsonl", FULL)
+
+
+PLAN = replace(FULL, toy_seeds=SEEDS, toy_search_seeds=(SEARCH_SEED,))
+
+
+def words_of(results, plan=PLAN):
+    """All texts of the report, its tables row by row."""
+    texts = []
+    for section in sections(results, plan, [], []):
+        texts.append(section.heading)
+        for item in section.content:
+            texts += [" | ".join(row) for row in item.rows] + [item.note] if isinstance(item, Table) else [str(item)]
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 50, 150, 10_000])
+def test_any_part_of_the_results_makes_a_report(results, tmp_path, step):
+    """As a run leaves them in which fits have failed."""
+    if step < 10_000:
+        whole = Results(tmp_path / "whole.jsonl", FULL)
+        add_all(whole)
+        for found in list(whole)[::step]:
+            results.add(found.study, found.key, found.values)
+    text = words_of(results)
+    assert not re.search(r"\bnan\b", text)
+    assert ("Not run: its data are missing." in text) == (step > 7)
+
+
+def row_of(results, start):
+    """The first row with this title, in the tables of published numbers and ours."""
+    return next(row for table in comparison_tables(results, PLAN) for row in table.rows if row[0].startswith(start))
+
+
+@pytest.mark.parametrize(
+    ("wgpr", "solar", "ours", "words", "others"),
+    [
+        ((0.5, 0.6, 0.9), (0.8, 0.8, 0.9), "10 (SOLAR: 0.810 with 100)", "WGPR is ahead", "SOLAR is ahead"),
+        ((0.7, 0.6, 0.5), (0.4, 0.8, 0.8), "none (0.510 with 1; SOLAR: 0.410 with 100)", "SOLAR is ahead", "WGPR is"),
+        ((0.7, 0.6, 0.5), (0.8, 0.8, 0.5), "none (0.510 with 1; SOLAR: 0.510 with 1)", "the same least", "is ahead"),
+        ((0.7, 0.6, 0.5), (0.8, 0.8, 0.4), "none (0.510 with 1; SOLAR: 0.410 with 1)", "SOLAR is ahead", "row by row"),
+    ],
+)
+def test_who_is_ahead_on_kin40k_depends_on_the_errors(results, wgpr, solar, ours, words, others):
+    add_sweep(results, {"WGPR": wgpr, "SOLAR": solar})
+    *_, found, reason = row_of(results, "WGPR, kin40k: models")
+    assert found == ours
+    assert words in reason
+    assert others not in reason
+    assert f"best with {'100 models' if wgpr[0] == 0.5 else '1 model'}." in reason
+
+
+@pytest.mark.parametrize(("errors", "is_explained"), [((0.7, 0.6, 0.5), True), ((0.5, 0.6, 0.7), False)])
+def test_which_number_of_models_is_best_on_pumadyn_depends_on_the_errors(results, errors, is_explained):
+    add_sweep(results, {"WGPR": errors, "SOLAR": errors})
+    reason = row_of(results, "WGPR, Pumadyn")[-1]
+    least, most = ("1 model", "100 models") if is_explained else ("100 models", "1 model")
+    assert f"The least with {least}, the most with {most}." in reason
+    assert ("eight length-scales" in reason) == is_explained
+
+
+@pytest.mark.parametrize(("n_models", "n_single"), [(1, 3), (7, 0)])
+def test_what_one_model_can_do_is_said_only_of_one_model(results, n_models, n_single):
+    add_tables(results, n_models=n_models)
+    reason = row_of(results, "WGPR, Abalone")[-1]
+    assert f"Models in the mean: {n_models}. The validation chose one model in {n_single} of 3 trials." in reason
+    assert ("is enough" in reason) == (n_models == 1)
+    assert ("whole input space" in row_of(results, "WGPR, kin40k")[-1]) == (n_models == 1)
+
+
+@pytest.mark.parametrize(("exact", "is_noise"), [(2.1, True), (1.0, False)])
+def test_the_rest_is_noise_only_near_the_error_of_an_exact_gp(results, exact, is_noise):
+    add_tables(results)
+    for trial in range(3):
+        results.add("tables", {"dataset": "pumadyn", "method": "exact GP", "trial": trial}, {"test": {"rmse": exact}})
+    assert ("the rest is noise" in row_of(results, "WGPR, Pumadyn-8nm")[-1]) == is_noise
+
+
+@pytest.mark.parametrize("names", [("motorcycle",), ("motorcycle", "tzibana-raw")])
+def test_raw_fixes_are_mentioned_only_if_they_were_run(results, names):
+    add_stability(results, names)
+    assert ("suspect fixes too" in words_of(results)) == ("tzibana-raw" in names)
+
+
+def conclusion(results, start):
+    (found,) = [found for found in conclusions(results, PLAN) if found.what.startswith(start)]
+    return found
+
+
+@pytest.mark.parametrize(("rmse", "is_reached"), [(0.75, True), (0.76, False)])
+def test_a_conclusion_depends_on_the_error(results, rmse, is_reached):
+    for trial in range(3):
+        key = {"dataset": "kin40k", "method": "WGPR", "trial": trial}
+        results.add("tables", key, {"test": {"rmse": rmse, "smse": 0.1}})
+    found = conclusion(results, "RMSE of WGPR on kin40k")
+    assert (found.wanted, found.is_reached) == ("0.757", is_reached)
+    assert found.measured.startswith(f"{rmse:.3f}")
+    assert conclusion(results, "RMSE of WGPR on Abalone").is_reached is None
+
+
+def test_rivals_are_compared_trial_by_trial(results):
+    add_tables(results)
+    assert conclusion(results, "data sets where WGPR is").measured == "6 of 6"
+    for trial, rmse in enumerate((1.0, 1.0, 10.0)):
+        values = {"test": {"rmse": rmse / 4, "smse": 0.1}}
+        results.add("tables", {"dataset": "abalone", "method": "OVFE", "trial": trial}, values)
+    found = conclusion(results, "data sets where WGPR is")
+    assert found.measured == "5 of 6; behind on Abalone: OVFE by 120.0% (in 2 of 3 trials)"
+    assert found.is_reached
+
+
+def test_cells_that_are_missing_or_diverged_are_named(results):
+    add_tables(results, ["kin40k"])
+    results.add("tables", {"dataset": "kin40k", "method": "OVFE", "trial": 0}, {"test": {"rmse": inf, "smse": inf}})
+    results.add("tables", {"dataset": "abalone", "method": "WGPR", "trial": 0}, {"test": {"rmse": 1.0, "smse": 0.1}})
+    found = conclusion(results, "cells of the methods table")
+    assert found.measured.startswith("6 missing and 1 diverged of 14: WGPR, any rule on Abalone; ")
+    assert found.measured.endswith("; OVFE on kin40k")
+    assert found.is_reached is False
+
+
+@pytest.mark.parametrize(("worst", "is_reached"), [(19.0, True), (21.0, False)])
+def test_stability_has_a_limit(results, worst, is_reached):
+    add_stability(results, ["motorcycle"])
+    values = {"is_finite": True, "rmse": 0.5, "worst": 1.0, "worst_around": worst, "dropped": 0}
+    results.add("stability", {"dataset": "motorcycle", "method": "OVFE", "order": "natural"}, values)
+    found = conclusion(results, "every method on every data set")
+    assert found.is_reached is is_reached
+    assert f"{worst / 2:.1f} in the box around (OVFE, motorcycle, natural)" in found.measured
+
+
+def test_results_of_another_plan_are_refused(results):
+    with pytest.raises(ResultsError, match="another plan"):
+        Results(results.path, QUICK)
