@@ -1,7 +1,4 @@
-"""Data to try things on: a synthetic world with a known answer, and the files of a folder that the user names.
-
-What is public on OpenML can be fetched from there, if it is not in the folder.
-"""
+"""Data sets: a synthetic field with a known truth, and files of a folder, or of OpenML where they are public."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +13,7 @@ from sklearn.utils import check_random_state
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter
 
-_ROWS_OF_A_STRETCH = 250  # of a boat's track: some two kilometres on Lake Opinicon
+_ROWS_OF_A_STRETCH = 250  # of a boat's track: two kilometres on Lake Opinicon
 _ROWS_OF_A_BLOCK = 100  # of a recording: ten seconds of SARCOS
 
 
@@ -25,9 +22,8 @@ class Dataset:
     """Rows in the order in which they were recorded.
 
     X : (n, d), y : (n,); X_test, y_test : the established test rows, empty where there is no such split.
-    groups : (n,) numbers of what belongs together: survey lines, stretches of a track, blocks of time. Rows that have
-        nothing to do with each other are groups of their own.
-    is_stream : whether that order means anything (a track, a recording), or may be shuffled.
+    groups : (n,) numbers of survey lines, stretches of a track or blocks of time; independent rows have one each.
+    is_stream : whether the order means something (a track, a recording), or may be shuffled.
     """
 
     name: str
@@ -52,17 +48,16 @@ class Dataset:
         return replace(self.rows(train), X_test=self.X[test], y_test=self.y[test])
 
     def rows(self, rows: slice | Indices) -> "Dataset":
-        """Only these rows to learn from, in this order."""
+        """Keep only these training rows, in this order."""
         return replace(self, X=self.X[rows], y=self.y[rows], groups=self.groups[rows])
 
     def shuffled(self, random_state: Any) -> "Dataset":
         """The same rows in random order."""
-        order = check_random_state(random_state).permutation(len(self.y))
-        return self.rows(order)
+        return self.rows(check_random_state(random_state).permutation(len(self.y)))
 
 
 def _groups_to_hold(groups: Indices, n_rows: float, rng: np.random.RandomState) -> Indices:
-    """Groups in random order, as many as make `n_rows` at the most; one at least, and not all."""
+    """Random groups with at most `n_rows` rows together; at least one group, and not all."""
     labels, counts = np.unique(groups, return_counts=True)
     if len(labels) < 2:
         raise ValueError("groups must be at least 2, to learn from one and to hold out another")
@@ -74,7 +69,7 @@ def _groups_to_hold(groups: Indices, n_rows: float, rng: np.random.RandomState) 
 def two_regimes(n_samples: int = 3000, noise: float = 0.25, random_state: Any = None) -> tuple[Array, Array, Array]:
     """A line from 0 to 300 that is smooth on its left half and rugged on its right half.
 
-    Two Gaussian processes: length-scale 40 and amplitude 1, then length-scale 5 and amplitude 3.
+    The halves are drawn from Gaussian processes with length-scales 40 and 5, and amplitudes 1 and 3.
 
     Returns
     -------
@@ -99,104 +94,91 @@ def _draw(x: Array, lengthscale: float, amplitude: float, rng: np.random.RandomS
 
 
 def load(name: str, folder: str | Path | None = None, *, fetch: bool = False) -> Dataset:
-    """One of `DATASETS` from a folder of `.npz` files.
+    """Load one of `DATASETS` from a folder of `.npz` files.
 
-    Parameters
-    ----------
-    fetch : if it is not in the folder, get it from OpenML, where it is public there; scikit-learn keeps a copy.
+    fetch : if the file is not in the folder, download the data from OpenML, where they are public; scikit-learn keeps
+        a copy.
     """
     if name not in DATASETS:
         raise ValueError(f"name must be one of {', '.join(DATASETS)}, got {name!r}")
-    file_name, columns, is_stream = DATASETS[name]
+    file_name, read, is_stream = DATASETS[name]
     path = None if folder is None else Path(folder) / file_name
-    if path is None or not path.exists():
-        if fetch and name in ON_OPENML:
-            return ON_OPENML[name]()
-        where = "not given" if folder is None else f"not in {folder}"
-        raise FileNotFoundError(f"{file_name} is {where}; {how_to_get(name)}")
-    with path.open("rb") as stream, np.load(stream) as file:
-        X, y, groups = columns(file)
-        nothing = X[:0], y[:0]
-        X_test, y_test = (file["X_test"], file["y_test"].ravel()) if "X_test" in file else nothing
-    return Dataset(name, X, y, X_test, y_test, groups, is_stream)
+    if path is not None and path.exists():
+        with path.open("rb") as stream, np.load(stream) as file:
+            X, y, groups = read(file)
+            X_test, y_test = (file["X_test"], file["y_test"].ravel()) if "X_test" in file else (X[:0], y[:0])
+            return Dataset(name, X, y, X_test, y_test, groups, is_stream)
+    if fetch and name in ON_OPENML:
+        X, y, groups = ON_OPENML[name]()
+        return Dataset(name, X, y, X[:0], y[:0], groups, is_stream)
+    where = "not given" if folder is None else f"not in {folder}"
+    openml = ", or fetch it from OpenML" if name in ON_OPENML else ""
+    raise FileNotFoundError(f"{file_name} is {where}; name the folder that holds it{openml}")
 
 
-def how_to_get(name: str) -> str:
-    """What to do if the data set `name` is missing, as the end of a sentence."""
-    advice = "name the folder that holds it"
-    return f"{advice}, or fetch it from OpenML" if name in ON_OPENML else advice
+# Readers of files: inputs (n, d), target (n,) and groups (n,)
+
+Rows = tuple[Array, Array, Indices]
 
 
-# Of files: inputs (n, d), target (n,) and groups (n,)
-
-Columns = Callable[[Any], tuple[Array, Array, Indices]]
-
-
-def _unrelated(file: Any, inputs: str = "X", target: str = "y") -> tuple[Array, Array, Indices]:
-    """Rows that have nothing to do with each other."""
+def _independent(file: Any, inputs: str = "X", target: str = "y") -> Rows:
     y = file[target].ravel()
     return file[inputs].reshape(len(y), -1), y, np.arange(len(y))
 
 
-def _first_torque(file: Any) -> tuple[Array, Array, Indices]:
+def _first_torque(file: Any) -> Rows:
     y = file["y"][:, 0]
     return file["X"], y, np.arange(len(y)) // _ROWS_OF_A_BLOCK
 
 
-def _soundings(file: Any) -> tuple[Array, Array, Indices]:
-    """A segment may cross a lake many times; long ones are cut into stretches."""
+def _soundings(file: Any) -> Rows:
+    """A segment may cross a lake many times, so long ones are cut into stretches."""
     return file["X_km"], file["y"], _stretches(file["segment"], _ROWS_OF_A_STRETCH)
 
 
-def _fixes(file: Any) -> tuple[Array, Array, Indices]:
-    return file["X_km"], file["y"], file["line"].astype(np.intp)
-
-
-def _trustworthy_fixes(file: Any) -> tuple[Array, Array, Indices]:
-    good = ~file["suspect"]
-    X, y, groups = _fixes(file)
-    return X[good], y[good], groups[good]
+def _fixes(file: Any, with_suspect: bool = False) -> Rows:
+    good = np.ones(len(file["y"]), dtype=bool) if with_suspect else ~file["suspect"]
+    return file["X_km"][good], file["y"][good], file["line"].astype(np.intp)[good]
 
 
 def _stretches(segments: Array, n_rows: int) -> Indices:
-    """(n,) numbers of stretches: segments, and equal parts of those that have more than `n_rows` rows."""
+    """(n,) numbers of stretches: segments, or equal parts of those that have more than `n_rows` rows."""
     _, starts, number, lengths = np.unique(segments, return_index=True, return_inverse=True, return_counts=True)
     n_parts = -(-lengths // n_rows)
     part = (np.arange(len(segments)) - starts[number]) * n_parts[number] // lengths[number]
     return (np.cumsum(n_parts) - n_parts)[number] + part
 
 
-# Name: file, what it holds, whether the rows are in an order that means something.
-DATASETS: dict[str, tuple[str, Columns, bool]] = {
-    "kin40k": ("kin40k.npz", partial(_unrelated, inputs="X_train", target="y_train"), False),
+# Name: file, reader, and whether the order of the rows means something.
+DATASETS: dict[str, tuple[str, Callable[[Any], Rows], bool]] = {
+    "kin40k": ("kin40k.npz", partial(_independent, inputs="X_train", target="y_train"), False),
     "sarcos": ("sarcos_4449.npz", _first_torque, True),
-    "abalone": ("abalone.npz", _unrelated, False),
-    "pumadyn": ("pumadyn8nm.npz", _unrelated, False),
+    "abalone": ("abalone.npz", _independent, False),
+    "pumadyn": ("pumadyn8nm.npz", _independent, False),
     "opinicon": ("bathymetry_opinicon.npz", _soundings, True),
-    "tzibana": ("bathymetry_tzibana.npz", _trustworthy_fixes, True),
-    "tzibana-raw": ("bathymetry_tzibana.npz", _fixes, True),
-    "motorcycle": ("motorcycle.npz", _unrelated, True),
+    "tzibana": ("bathymetry_tzibana.npz", _fixes, True),
+    "tzibana-raw": ("bathymetry_tzibana.npz", partial(_fixes, with_suspect=True), True),
+    "motorcycle": ("motorcycle.npz", _independent, True),
 }
 
 
-# From OpenML
+# Readers of OpenML
 
 
-def _openml_abalone() -> Dataset:
+def _openml_abalone() -> Rows:
     """The sex as in the file of the folder: male 1, infant 0, female -1."""
     frame, y = _fetched(44956)
     sex = frame.iloc[:, 0].astype(str).map({"M": 1.0, "I": 0.0, "F": -1.0})
-    X = np.column_stack([sex, frame.iloc[:, 1:].to_numpy(dtype=float)])
-    return _all_training("abalone", X, y, np.arange(len(y)), is_stream=False)
+    return np.column_stack([sex, frame.iloc[:, 1:].to_numpy(dtype=float)]), y, np.arange(len(y))
 
 
-def _openml_sarcos() -> Dataset:
-    """Every tenth row of the whole recording, without those that occur twice: like the subset of the folder."""
+def _openml_sarcos() -> Rows:
+    """Every tenth row of the whole recording without repeated rows, like the subset of the folder."""
     frame, y = _fetched(44976)
     rows = np.column_stack([frame.iloc[:, :21].to_numpy(dtype=float), y])
     _, first = np.unique(rows, axis=0, return_index=True)
     rows = rows[np.sort(first)][::10]
-    return _all_training("sarcos", rows[:, :-1], rows[:, -1], np.arange(len(rows)) // _ROWS_OF_A_BLOCK, is_stream=True)
+    return rows[:, :-1], rows[:, -1], np.arange(len(rows)) // _ROWS_OF_A_BLOCK
 
 
 def _fetched(number: int) -> tuple[Any, Array]:
@@ -206,8 +188,4 @@ def _fetched(number: int) -> tuple[Any, Array]:
     return bunch.data, bunch.target.to_numpy(dtype=float)
 
 
-def _all_training(name: str, X: Array, y: Array, groups: Indices, *, is_stream: bool) -> Dataset:
-    return Dataset(name, X, y, X[:0], y[:0], groups, is_stream)
-
-
-ON_OPENML: dict[str, Callable[[], Dataset]] = {"abalone": _openml_abalone, "sarcos": _openml_sarcos}
+ON_OPENML: dict[str, Callable[[], Rows]] = {"abalone": _openml_abalone, "sarcos": _openml_sarcos}

@@ -1,4 +1,4 @@
-"""How good predictions are, and how honest their uncertainty: of all rows at once, or as they come."""
+"""Scores of predictions and of their uncertainty, for all rows at once or in pieces."""
 
 from math import inf, isnan, pi, sqrt
 from typing import NamedTuple, Self
@@ -12,18 +12,18 @@ from wgpr.gp.linalg import Array
 # Half the width of the central 95 % interval of a Gaussian, in standard deviations.
 HALF_WIDTH_95 = 1.959963984540054
 
-# A standard deviation of 0 counts as this in the log density, which would otherwise be infinite, one way or the other.
+# The least standard deviation in the log density, which would be infinite for 0.
 _LEAST_STD = 1e-100
 
 
 class Scores(NamedTuple):
-    """Errors are in the unit of the target; less is better. What needs standard deviations is None without them.
+    """Errors are in the unit of the target, and less is better. Scores of the uncertainty are None without it.
 
-    rmse : root of the mean squared error; mae : mean absolute error.
-    nlpd : mean negative log density of the targets, by the predicted Gaussians. Sure and wrong costs most.
-    crps : mean continuous ranked probability score; that of a sure prediction is its absolute error.
-    coverage : part of the targets in the central 95 % interval; 0.95 is honest.
-    smse : mean squared error over the targets' variance; 1 is no better than their mean.
+    rmse : root mean squared error; mae : mean absolute error.
+    nlpd : mean negative log predictive density of the targets, under the predicted Gaussians.
+    crps : mean continuous ranked probability score; without uncertainty it would be the absolute error.
+    coverage : fraction of the targets in the central 95 % interval; 0.95 is ideal.
+    smse : mean squared error over the variance of the targets; 1 is no better than their mean.
     """
 
     rmse: float
@@ -35,7 +35,7 @@ class Scores(NamedTuple):
 
 
 class RunningScores:
-    """Scores of predictions that come in pieces, in memory that does not grow; equal to `scores` up to rounding."""
+    """Scores of predictions that arrive in pieces, in constant memory; equal to `scores` up to rounding."""
 
     def __init__(self) -> None:
         self.n_rows = 0
@@ -44,7 +44,7 @@ class RunningScores:
         self._squares = 0.0  # sum of the targets' squared deviations from their mean
 
     def add(self, y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Self:
-        """Take in targets `y` (n,) with the predicted means (n,) and standard deviations (n,)."""
+        """Add targets `y` (n,) with the predicted means (n,) and standard deviations (n,)."""
         targets, means = _checked("y", y), _checked("mean", mean)
         stds = np.full(len(targets), np.nan) if std is None else _checked("std", std, least=0.0)
         if not len(targets) == len(means) == len(stds):
@@ -60,7 +60,9 @@ class RunningScores:
             raise ValueError("there are no scores before the first row; call add")
         mse, mae, *others = (self._sums / self.n_rows).tolist()
         nlpd, crps, coverage = (None if isnan(score) else score for score in others)
-        return Scores(sqrt(mse), mae, nlpd, crps, coverage, _ratio(mse, self._squares / self.n_rows))
+        of_constant_targets = inf if mse > 0 else 0.0
+        smse = mse * self.n_rows / self._squares if self._squares > 0 else of_constant_targets
+        return Scores(sqrt(mse), mae, nlpd, crps, coverage, smse)
 
     def _add_targets(self, targets: Array) -> None:
         """Mean and squared deviations of the union of two samples (Chan, Golub and LeVeque 1983)."""
@@ -74,11 +76,9 @@ class RunningScores:
 def scores(y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Scores:
     """Scores of predictions.
 
-    Parameters
-    ----------
     y : (n,) targets; mean : (n,) predictions.
-    std : (n,) their standard deviations. Of the field where `y` is the field itself, of an observation where `y` has
-        noise. 0 is allowed: it counts as 1e-100 in the log density, so that no score is NaN or minus infinity.
+    std : (n,) standard deviations: of the field if `y` has no noise, of an observation if it has. 0 is allowed, and
+        counts as 1e-100 in the log density, so that no score is NaN or minus infinity.
     """
     return RunningScores().add(y, mean, std).result()
 
@@ -102,10 +102,3 @@ def _losses(errors: Array, std: Array) -> Array:
     crps = errors * erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
     covered = np.where(np.isnan(std), np.nan, np.abs(errors) <= HALF_WIDTH_95 * std)
     return np.stack([errors**2, np.abs(errors), nlpd, crps, covered])
-
-
-def _ratio(mse: float, variance: float) -> float:
-    """`mse / variance`; of targets that are all alike, 0 if they were hit and infinite if not."""
-    if variance > 0:
-        return mse / variance
-    return inf if mse > 0 else 0.0

@@ -1,6 +1,6 @@
-"""Surveys: samples in the order of a track, and what is held out to judge a map by.
+"""Surveys: samples in the order of a track, and held-out points to score a map on.
 
-`fly` takes a simulated aircraft over real terrain, in parallel lines; `hold_out` makes a survey of the user's own rows.
+`fly` simulates an aircraft over real terrain, in parallel lines; `hold_out` makes a survey of the user's own rows.
 """
 
 from dataclasses import dataclass
@@ -41,22 +41,22 @@ class Terrain:
         return float(self.east[0]), float(self.east[-1]), float(self.north[0]), float(self.north[-1])
 
     def part(self, rows: slice, columns: slice) -> "Terrain":
-        """A rectangle of it."""
+        """A rectangle of the terrain."""
         return Terrain(self.elevation[rows, columns], self.east[columns], self.north[rows])
 
     def points(self, rows: Indices, columns: Indices) -> Array:
-        """(n, 2): the places, in km, of n nodes that are given by row and by column, (n,) each."""
+        """(n, 2): the places in km of n nodes, given by their rows (n,) and columns (n,)."""
         return np.stack([self.east[columns], self.north[rows]], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A stream of samples, and targets at other places to judge predictions by.
+    """A stream of samples, and held-out targets at other places to score predictions on.
 
     X : (n, d), y : (n,) in the order in which they were taken; X_test : (m, d), y_test : (m,) held out.
     input_names : of the d columns; target_name : of y. With units in brackets, where they are known.
-    held_out : in words, what the test rows are.
-    terrain : the whole truth, where it is known. Then `y_test` has no noise, otherwise that of the samples.
+    held_out : a description of the test rows.
+    terrain : the truth, where it is known. Then `y_test` has no noise; otherwise it has that of the samples.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Survey:
 
     @property
     def unit(self) -> str:
-        """Of the targets; empty if it is not known."""
+        """The unit of the targets; empty if it is not known."""
         return Label.parsed(self.target_name).unit or ""
 
     def rows(self, part: slice) -> tuple[pd.DataFrame, "pd.Series[float]"]:
-        """A part of the stream, with names."""
+        """A part of the stream as a frame and a series with names."""
         return self.named(self.X[part]), pd.Series(self.y[part], name=self.target_name)
 
     def named(self, X: Array) -> pd.DataFrame:
@@ -84,7 +84,7 @@ class Survey:
 
 
 def jacksboro() -> Terrain:
-    """The Jacksboro fault in Tennessee: mountains on one side, a valley on the other. It ships with matplotlib."""
+    """The Jacksboro fault in Tennessee, mountains beside a valley. The data come with matplotlib."""
     from matplotlib.cbook import get_sample_data
 
     sample: Any = get_sample_data("jacksboro_fault_dem.npz")
@@ -106,16 +106,16 @@ def fly(
     n_test: int | None = 20_000,
     random_state: Any = None,
 ) -> Survey:
-    """Survey a terrain from west to east and back, line after line, from south to north.
+    """Survey a terrain in lines from west to east and back, from south to north.
 
-    Samples are taken over nodes of the terrain: spacings are rounded to whole cells, and the lines are centred.
+    Samples are taken at nodes of the terrain: spacings are rounded to whole cells, and the lines are centred.
 
     Parameters
     ----------
     line_spacing : distance of neighbouring lines in km; along_spacing : of the samples on a line.
     noise : standard deviation of the altimeter in metres.
-    n_test : how many nodes are held out, drawn from all that are not on a line; None for all of them.
-    random_state : seed of the noise and of that draw.
+    n_test : number of held-out nodes, drawn from all that are not on a line; None for all of them.
+    random_state : seed of the noise and of this draw.
     """
     rng = check_random_state(random_state)
     east_step, north_step = terrain.spacing
@@ -146,21 +146,21 @@ def hold_out(
     n_segments: int = 200,
     random_state: Any = None,
 ) -> Survey:
-    """A survey of rows `X` (n, d), `y` (n,) in the order of a track; some stretches of it are held out.
+    """A survey of rows `X` (n, d), `y` (n,) in the order of a track, with whole stretches of it held out.
 
-    Neighbours on a track are nearly copies of each other. Single rows that are held out are therefore too easy to
-    predict, and whole stretches are held out.
+    Single rows would be too easy to predict, because neighbours on a track are nearly equal.
 
     Parameters
     ----------
-    test_part : how much of the track is held out; n_segments : into how many stretches it is cut.
+    test_part : fraction of the track that is held out; n_segments : number of stretches that it is cut into.
     random_state : seed of the choice among them.
     """
     require_number("test_part", test_part, least=0.0, most=0.9)
     require_count("n_segments", n_segments, least=2)
     if len(y) < 2:
         raise ValueError(f"a survey needs at least 2 rows, got {len(y)}")
-    segments, is_held = _held_segments(len(y), n_segments, test_part, check_random_state(random_state))
+    rng = check_random_state(random_state)
+    n_held, is_held = _held_segments(len(y), min(n_segments, len(y)), test_part, rng)
     return Survey(
         name=name,
         X=X[~is_held],
@@ -169,18 +169,18 @@ def hold_out(
         y_test=y[is_held],
         input_names=input_names or tuple(f"x{column + 1}" for column in range(X.shape[1])),
         target_name=target_name,
-        held_out=f"{is_held.sum():,} of {len(y):,} rows: {segments} whole stretches of the track, chosen at random",
+        held_out=f"{is_held.sum():,} of {len(y):,} rows: {n_held} whole stretches of the track, chosen at random",
     )
 
 
 def _centred(n_nodes: int, cells: float) -> Indices:
-    """Every so many cells a node, as far from the first as from the last."""
+    """Indices of nodes that are `cells` apart, equally far from both ends."""
     step = max(1, round(cells))
     return np.arange((n_nodes - 1) % step // 2, n_nodes, step)
 
 
 def _there_and_back(lines: Indices, columns: Indices) -> tuple[Indices, Indices]:
-    """Row and column of each sample: along the first line, back along the second, and so on."""
+    """Row and column of each sample, along the first line, back along the second, and so on."""
     passes = np.tile(columns, (len(lines), 1))
     passes[1::2] = passes[1::2, ::-1]
     return np.repeat(lines, len(columns)), passes.ravel()
@@ -189,7 +189,7 @@ def _there_and_back(lines: Indices, columns: Indices) -> tuple[Indices, Indices]
 def _between(
     lines: Indices, shape: tuple[int, ...], n_drawn: int | None, rng: np.random.RandomState
 ) -> tuple[Indices, Indices]:
-    """Row and column of nodes that are not on a line: all of them, or so many at random."""
+    """Row and column of nodes that are not on a line: all of them, or `n_drawn` at random."""
     is_off = np.ones(shape, dtype=bool)
     is_off[lines] = False
     rows, columns = np.nonzero(is_off)
@@ -202,8 +202,7 @@ def _between(
 def _held_segments(
     n_rows: int, n_segments: int, test_part: float, rng: np.random.RandomState
 ) -> tuple[int, NDArray[np.bool_]]:
-    """How many segments are held out, at least one and not all, and (n,) whether a row is in one of them."""
-    n_segments = min(n_segments, n_rows)
+    """The number of held-out segments, at least one and not all, and (n,) whether a row is in one of them."""
     n_held = min(max(1, round(test_part * n_segments)), n_segments - 1)
     held = rng.choice(n_segments, n_held, replace=False)
     return n_held, np.isin(np.arange(n_rows) * n_segments // n_rows, held)
