@@ -1,11 +1,12 @@
-"""Ours against what else pip can install, on one stream: how fast, how good, how much memory.
+"""WGPR and other packages that learn online, on one stream: speed, errors, memory.
 
-    python benchmarks/compare.py [--data ../shared/data] [--samples 10000] [--only "WGPR;one streamed model"]
-                                 [--rounds 3] [--output compare.jsonl] [--also "first version=FOLDER/src"]
+    python benchmarks/compare.py [--data FOLDER] [--samples 10000] [--only "WGPR;one streamed model"]
+                                 [--rounds 3] [--output compare.jsonl]
 
 Every competitor runs in a process of its own, on one thread: the same rows in the same order, in batches of 100, with
-50 pseudo-inputs where there are any. Results are lines of JSON; those that are in the file already are not measured
-again, unless others kept the machine busy. `pip install ".[compare]"` installs the competitors.
+50 pseudo-inputs where there are any. FOLDER holds kin40k.npz. Results are lines of JSON; those that are in the file
+already are not measured again, unless other processes kept the machine busy. `pip install ".[compare]"` installs the
+competitors. Ten minutes for each round; `--samples 200` takes one minute.
 """
 
 import argparse
@@ -19,24 +20,20 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from peers import ALSO, COMPETITORS, Competitor, ours
+from common import ONE_THREAD, Record, Results, require_data, robot_arm
+from peers import COMPETITORS, Competitor
 from wgpr.datasets import load
 from wgpr.metrics import scores
-from workloads import require_data, robot_arm
 
-REFERENCE = "WGPR"
+REFERENCE, DEFAULTS = "WGPR", "WGPR, defaults"
 N_TEST = 10_000
-BUSY = 1.2  # seconds of learning over seconds of the processor, from which on a time is not to be trusted
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-
-Record = dict[str, Any]
+BUSY = 1.2  # seconds of learning over seconds of the processor: above this the machine was busy
 
 
 # The stream
@@ -69,53 +66,28 @@ def missing_packages(competitor: Competitor) -> list[str]:
     return [package for package in competitor.packages if is_missing(package)]
 
 
-def run(name: str, source: str | None, folder: Path) -> Record:
-    """One competitor in a process of its own; with `source`, WGPR from that folder."""
+def run(name: str, folder: Path) -> Record:
+    """One competitor in a process of its own."""
     worker = [sys.executable, str(Path(__file__).with_name("peers.py")), name, str(folder), str(time.time())]
-    environment = os.environ | ONE_THREAD | ({} if source is None else {"PYTHONPATH": source})
-    process = subprocess.run(worker, env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(worker, env=os.environ | ONE_THREAD, capture_output=True, text=True, check=False)
     if process.returncode:
         lines = process.stderr.strip().splitlines()
         raise CompetitorError(lines[-1] if lines else f"it ended with the code {process.returncode}")
     return json.loads((folder / "result.json").read_text())
 
 
-def judged(folder: Path, y_test: np.ndarray) -> Record:
+def evaluated(folder: Path, y_test: np.ndarray) -> Record:
     with np.load(folder / "predictions.npz") as file:
         result = scores(y_test, file["mean"], file.get("std"))
     return {name: getattr(result, name) for name in ("rmse", "nlpd", "coverage")}
 
 
-def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, tuple[Competitor, str | None]]:
-    """By name: the competitor, and the folder of its source if it is not what is installed."""
-    everyone: dict[str, tuple[Competitor, str | None]] = {name: (who, None) for name, who in COMPETITORS.items()}
-    for entry in arguments.also:
-        name, separator, source = entry.partition("=")
-        if not separator or not (Path(source) / "wgpr").is_dir():
-            parser.error(f"--also must be NAME=FOLDER with a folder that holds wgpr/, got {entry!r}")
-        everyone[name] = ours(*ALSO), str(Path(source).resolve())
-    names = [name.strip() for name in arguments.only.split(";")] if arguments.only else list(everyone)
-    if unknown := [name for name in names if name not in everyone]:
-        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(everyone)}")
-    return {name: everyone[name] for name in names}
-
-
-class Store:
-    """Results as lines of JSON: what an interrupted run has found out is not lost."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path is not None and path.exists() else []
-        self.records: list[Record] = [json.loads(line) for line in lines]
-
-    def add(self, record: Record) -> None:
-        self.records.append(record)
-        if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-
-    def runs(self, facts: Record) -> list[Record]:
-        return [record for record in self.records if facts.items() <= record.items()]
+def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, Competitor]:
+    """By name."""
+    names = [name.strip() for name in arguments.only.split(";")] if arguments.only else list(COMPETITORS)
+    if unknown := [name for name in names if name not in COMPETITORS]:
+        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(COMPETITORS)}")
+    return {name: COMPETITORS[name] for name in names}
 
 
 def best(runs: list[Record]) -> Record:
@@ -127,11 +99,11 @@ def best(runs: list[Record]) -> Record:
 
 
 def measure_all(
-    competitors: dict[str, tuple[Competitor, str | None]],
+    competitors: dict[str, Competitor],
     data: dict[str, np.ndarray],
     facts: Record,
     n_rounds: int,
-    store: Store,
+    store: Results,
     console: Console,
 ) -> None:
     """In rounds, so that what disturbs the machine for a while does not disturb all runs of one competitor."""
@@ -140,31 +112,29 @@ def measure_all(
         folder = Path(name_of_folder)
         np.savez(folder / "data.npz", **data)
         task = bar.add_task("", total=n_rounds * len(competitors))
-        for n_done, (name, (competitor, source)) in product(range(n_rounds), competitors.items()):
+        for n_done, (name, competitor) in product(range(n_rounds), competitors.items()):
             bar.update(task, description=name)
-            if len(store.runs(facts | {"name": name, "is_disturbed": False})) <= n_done:
-                for record in attempt(name, competitor, source, folder, data["y_test"], console):
+            if len(store.matching(facts | {"name": name, "is_disturbed": False})) <= n_done:
+                for record in attempt(name, competitor, folder, data["y_test"], console):
                     store.add(facts | record)
             bar.advance(task)
 
 
-def attempt(
-    name: str, competitor: Competitor, source: str | None, folder: Path, y_test: np.ndarray, console: Console
-) -> Iterator[Record]:
+def attempt(name: str, competitor: Competitor, folder: Path, y_test: np.ndarray, console: Console) -> Iterator[Record]:
     """The result of one competitor, or a line that says why there is none."""
     if missing := missing_packages(competitor):
         console.print(f"{name}: skipped; pip install {' '.join(missing)}")
         return
     try:
-        result = run(name, source, folder)
+        result = run(name, folder)
     except CompetitorError as failure:
         console.print(f"{name}: [red]failed[/red]: {failure}", highlight=False)
         return
-    result["is_disturbed"] = competitor.n_cores == 1 and result["seconds"] > BUSY * result["processor_seconds"]
+    result["is_disturbed"] = result["seconds"] > BUSY * result["processor_seconds"]
     if result["is_disturbed"]:
-        console.print(f"{name}: others kept the machine busy, or stopped it; its times are too long, measure again")
+        console.print(f"{name}: other processes kept the machine busy; its times are too long, measure again")
     about = {"kind": competitor.kind, "learns_online": competitor.learns_online, "is_bounded": competitor.is_bounded}
-    yield {"name": name, **about, "is_other_version": source is not None, **result, **judged(folder, y_test)}
+    yield {"name": name, **about, **result, **evaluated(folder, y_test)}
 
 
 # The tables
@@ -211,18 +181,10 @@ def fastest(records: dict[str, Record], is_meant: Callable[[Record], bool]) -> R
 
 
 def figures(records: dict[str, Record]) -> Iterator[tuple[str, str, Record | None, Record | None]]:
-    """What is asked, the quantity, ours and theirs."""
+    """The question, the quantity, ours and theirs."""
     rows, queries = "rows_per_second", "queries_per_second"
     peer = fastest(records, lambda it: it["kind"] != "ours" and it["learns_online"] and it["is_bounded"])
-    yield (
-        "WGPR on 2 cores over the fastest peer that learns online in bounded memory",
-        rows,
-        records.get("WGPR, 2 cores"),
-        peer,
-    )
-    for other in (record for record in records.values() if record["is_other_version"]):
-        yield "WGPR over another version of itself", rows, records.get(REFERENCE), other
-        yield "WGPR on 2 cores over another version of itself", rows, records.get("WGPR, 2 cores"), other
+    yield "WGPR, defaults, over the fastest that learns online in bounded memory", rows, records.get(DEFAULTS), peer
     streamed = records.get("one streamed model")
     learners = [record for record in records.values() if record["kind"] == "torch" and record["learns_online"]]
     peer = min(learners, key=lambda it: it["rmse"], default=None)
@@ -258,7 +220,6 @@ def parsed() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--only", default="", help="names of competitors, separated by semicolons")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each, of which the fastest counts")
     parser.add_argument("--output", type=Path, help="file for the results, lines of JSON")
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=SRC", help="WGPR from another source tree")
     arguments = parser.parse_args()
     if arguments.data is not None:
         require_data(parser, arguments.data, ["kin40k"])
@@ -269,12 +230,12 @@ def main() -> None:
     arguments, parser = parsed()
     competitors = chosen(arguments, parser)
     name, data = stream(arguments)
-    facts, store, console = {"data": name, "samples": arguments.samples}, Store(arguments.output), Console(width=150)
+    facts, store, console = {"data": name, "samples": arguments.samples}, Results(arguments.output), Console(width=150)
     try:
         measure_all(competitors, data, facts, arguments.rounds, store, console)
     except KeyboardInterrupt:
         console.print("interrupted; these were done:")
-    all_runs = {name: store.runs(facts | {"name": name}) for name in competitors}
+    all_runs = {name: store.matching(facts | {"name": name}) for name in competitors}
     records = {name: best(runs) for name, runs in all_runs.items() if runs}
     console.print(results_table(records, f"{name}, {arguments.samples:,} samples, one thread unless it says otherwise"))
     if (table := figures_table(records)).row_count:

@@ -1,11 +1,10 @@
-"""Who is compared by `compare.py`, each behind the same few methods; run as a program, one of them on one stream.
+"""The competitors of `compare.py`, each with the same few methods. Run as a program: one of them on one stream.
 
 A worker imports only what its competitor needs, so that time and memory of the import are those of its package.
 """
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,27 +17,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-M, BATCH = 50, 100  # pseudo-inputs and rows of a batch, for all who have such
-CALIBRATION = 1000  # rows to learn hyperparameters from, for those who do that once
+M, BATCH = 50, 100  # pseudo-inputs and rows of a batch
+CALIBRATION = 1000  # rows to learn hyperparameters from, where that is done once
 EXACT = 5000  # rows of the exact GP
 
-# Settings of ours: how a regressor is made, what is set, and whether memory is bounded. It is not with the paper's
-# settings, because the number of models is not limited.
+# How a regressor of ours is made, its settings, and whether its memory is bounded: not with the paper's settings, which
+# do not limit the number of models.
 OURS: dict[str, tuple[str, dict[str, Any], bool]] = {
-    "WGPR": ("WGPRegressor.published", {"thorough": False}, False),
-    "WGPR, 2 cores": ("WGPRegressor.published", {"thorough": False, "n_jobs": 2}, False),
-    "WGPR, thorough": ("WGPRegressor.published", {}, False),
-    "WGPR, thorough, 2 cores": ("WGPRegressor.published", {"n_jobs": 2}, False),
+    "WGPR": ("WGPRegressor.published", {}, False),
     "WGPR, one model per batch": ("WGPRegressor.published", {"splitting": "always"}, False),
     "WGPR, defaults": ("WGPRegressor", {}, True),
     "one streamed model": ("StreamingGPRegressor", {}, True),
 }
-ALSO = ("WGPRegressor", {}, False)  # of another source tree, where the paper's settings were the defaults
 
-# Chosen on training rows of kin40k only (8,000 to learn, 2,000 to judge): see docs.
+# Chosen on training rows of kin40k only (8,000 to learn, 2,000 to evaluate): see docs/scale.md.
 STREAMING = {"n_steps": 5, "n_first_steps": 50, "learning_rate": 0.03, "keeps_momentum": True}
 STREAMING_FAST = {"n_steps": 2, "n_first_steps": 50, "learning_rate": 0.03, "keeps_momentum": False}
-STREAMING_LBFGS = {"n_iterations": 40}  # as many as ours has, and as ports of the authors' code do it
+STREAMING_LBFGS = {"n_iterations": 40}  # as many as ours, and as in ports of the authors' code
 CONDITIONED = {"n_first_steps": 400, "learning_rate": 0.1}
 STOCHASTIC = {"n_steps": 2, "n_first_steps": 100, "learning_rate": 0.03, "natural_rate": 0.05}
 
@@ -46,7 +41,7 @@ Prediction = tuple[np.ndarray, np.ndarray | None]
 
 
 class Learner(Protocol):
-    """What every competitor can do; the standard deviations are those of observations, None where there are none."""
+    """Methods of every competitor; standard deviations are those of observations, None where there are none."""
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None: ...
 
@@ -55,12 +50,12 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Competitor:
-    """A way to make a learner, and what one should know about it.
+    """How a learner is made, and its properties.
 
-    modules : what is imported before the clock of learning starts; packages : what has to be installed for it.
+    modules : imported before the clock of learning starts; packages : to be installed for it.
     learns_online : whether hyperparameters are learned with every batch; is_bounded : whether memory is.
-    kind : "ours", "torch" or "other"; n_cores : how many it may use.
-    first_rows : rows of the first batch, where hyperparameters are learned once; max_rows : rows that it can take.
+    kind : "ours", "torch" or "other".
+    first_rows : rows of the first batch, where hyperparameters are learned once; max_rows : rows that it can learn.
     """
 
     make: Callable[[], Learner]
@@ -69,7 +64,6 @@ class Competitor:
     learns_online: bool
     is_bounded: bool
     kind: str = "other"
-    n_cores: int = 1
     first_rows: int = BATCH
     max_rows: int | None = None
 
@@ -116,7 +110,7 @@ class ExactGP:
 
 
 class River:
-    """A regressor of river, which learns and answers row by row, behind a running standardisation."""
+    """A regressor of river, which learns and predicts row by row, after a running standardisation."""
 
     def __init__(self, regressor: Any) -> None:
         self.model = import_module("river.preprocessing").StandardScaler() | regressor
@@ -138,12 +132,12 @@ class Standardised:
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
         if self.centre is None:
-            self.centre, self.spread, self.mean, self.height = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
-        self.learner.learn((X - self.centre) / self.spread, (y - self.mean) / self.height)
+            self.centre, self.spread, self.mean, self.scale = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
+        self.learner.learn((X - self.centre) / self.spread, (y - self.mean) / self.scale)
 
     def predict(self, X: np.ndarray) -> Prediction:
         mean, std = self.learner.predict((X - self.centre) / self.spread)
-        return self.mean + self.height * mean, None if std is None else self.height * std
+        return self.mean + self.scale * mean, None if std is None else self.scale * std
 
 
 def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
@@ -154,7 +148,6 @@ def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
         learns_online=True,
         is_bounded=is_bounded,
         kind="ours",
-        n_cores=settings.get("n_jobs", 1),
     )
 
 
@@ -221,26 +214,19 @@ COMPETITORS: dict[str, Competitor] = {
 
 
 def peak_megabytes() -> float:
-    """The largest memory that this process and those that it has started had, as far as they still run.
-
-    `getrusage` would count that of the process which started this one, too.
-    """
+    """The largest memory that this process had. `getrusage` would count that of the parent process, too."""
     try:
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        return sum(map(_peak_megabytes_of, ("self", *children)))
+        status = Path("/proc/self/status").read_text()
     except OSError:  # not Linux
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
-
-
-def _peak_megabytes_of(process: str) -> float:
-    (line,) = (it for it in Path(f"/proc/{process}/status").read_text().splitlines() if it.startswith("VmHWM"))
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> tuple[float, float, float]:
-    """Seconds of the first batch and of all, and seconds of the processor: fewer if others kept it busy."""
+    """Seconds of the first batch and of all, and seconds of the processor for all."""
     started, processor_started = perf_counter(), process_time()
     learner.learn(X[:first_rows], y[:first_rows])
     first = perf_counter() - started
@@ -251,7 +237,7 @@ def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> tu
 
 
 def answer(learner: Learner, X: np.ndarray, patience: float = 60.0) -> tuple[Prediction, float]:
-    """Predictions and seconds, the best of three; fewer for those who take more than a minute."""
+    """Predictions and seconds, the best of three; of fewer, if these take more than a minute."""
     times: list[float] = []
     while len(times) < 3 and sum(times) < patience:
         started = perf_counter()
@@ -261,7 +247,7 @@ def answer(learner: Learner, X: np.ndarray, patience: float = 60.0) -> tuple[Pre
 
 
 def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[str, Any], Prediction]:
-    """What a worker finds out, and its predictions of the test rows; `launched` is when the interpreter started."""
+    """Times and memory, and predictions of the test rows; `launched` is when the interpreter started."""
     for module in competitor.modules:
         import_module(module)
     import_seconds, imported_megabytes = time.time() - launched, peak_megabytes()
@@ -289,12 +275,11 @@ def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="of a competitor; any other is WGPR of another source tree")
+    parser.add_argument("name", help="of a competitor")
     parser.add_argument("folder", type=Path, help="has data.npz; result.json and predictions.npz are written to it")
     parser.add_argument("launched", type=float, help="when the process was started, by time.time()")
     arguments = parser.parse_args()
-    competitor = COMPETITORS.get(arguments.name) or ours(*ALSO)
-    result, (mean, std) = measured(competitor, arguments.folder / "data.npz", arguments.launched)
+    result, (mean, std) = measured(COMPETITORS[arguments.name], arguments.folder / "data.npz", arguments.launched)
     (arguments.folder / "result.json").write_text(json.dumps(result))
     np.savez(arguments.folder / "predictions.npz", mean=mean, **({} if std is None else {"std": std}))
 

@@ -4,12 +4,11 @@
 
 Ensembles of 10 to 100,000 models of 20 to 400 pseudo-inputs in 1 to 50 dimensions, at the settings of the paper:
 batches of 100, five candidates, a threshold of 30. Time is that of the processor, on one thread, and is measured in
-rounds, all sizes in turn. Results are lines of JSON; a run that was interrupted goes on where it stopped. 100,000
-models take 8 GB and a minute to make; all of it takes half an hour, `--quick` less than a minute.
+rounds, all sizes in turn. Results are lines of JSON; a run that was interrupted continues where it stopped. 100,000
+models take 8 GB and a minute to make; all of it takes half an hour, `--quick` two minutes.
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from common import Record, Results
+from synthetic_ensembles import (
+    BATCH,
+    Size,
+    SyntheticEnsemble,
+    Track,
+    array_bytes,
+    cached_names,
+    moved,
+    rows_of_field,
+    without_caches,
+)
 from wgpr import WGPRegressor
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
@@ -34,12 +45,10 @@ from wgpr.gp.linalg import one_blas_thread
 from wgpr.plots import COLOURS
 from wgpr.rules.prediction import Joined, Nearest, PredictionRule, predict
 from wgpr.rules.splitting import Wasserstein
-from worlds import BATCH, Size, Track, World, array_bytes, described, forgetful, made_for_answers, moved, rows_of_world
 
 BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)
 
-Record = dict[str, Any]
-Measurement = Callable[[World, int], Record]
+Measurement = Callable[[SyntheticEnsemble, int], Record]
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ QUICK_STUDIES = {
 }
 
 
-# What is measured. Every measurement takes a world and the number of the round.
+# What is measured. Every measurement takes an ensemble and the number of the round.
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -94,42 +103,46 @@ def parts_timed() -> Iterator[Counter[str]]:
         return wrapper
 
     with ExitStack() as stack:
-        for name, part in {"around": "search", "closest": "search", "with_model": "change"}.items():
+        for name, part in {"nearest_by_mean": "search", "nearest_by_votes": "search", "with_model": "change"}.items():
             stack.enter_context(patch.object(Ensemble, name, timed(getattr(Ensemble, name), part)))
         yield spent
 
 
-def learned(world: World, number: int, *, kind: str, amplitude: float = 1.0, is_thorough: bool = False) -> Record:
+def learned(
+    synthetic: SyntheticEnsemble, number: int, *, kind: str, amplitude: float = 1.0, is_thorough: bool = False
+) -> Record:
     """A batch, after all batches of this kind before it."""
-    ensemble, (X, y) = world.after(kind), world.batch(number, amplitude)
+    ensemble, (X, y) = synthetic.after(kind), synthetic.batch(number, amplitude)
     settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number, "is_thorough": is_thorough}
     with parts_timed() as parts:
         started = process_time()
-        world.ensembles[kind], record = absorb(ensemble, X, y, learner=world.learner, **settings)
+        synthetic.ensembles[kind], record = absorb(ensemble, X, y, learner=synthetic.learner, **settings)
         spent = 1000.0 * (process_time() - started)
     bounds = {"evaluations": record.n_evaluations, "bound": spent / record.n_evaluations}
     return {"milliseconds": spent, **parts, **bounds, "is_new": record.changes[0].is_new}
 
 
-def asked(world: World, number: int, *, rule: PredictionRule, n: int, is_around: bool) -> Record:
+def queried(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int, is_around: bool) -> Record:
     """Queries with variance, all at once, around one model or anywhere; for the first time and again."""
-    ensemble = forgetful(world.after("learned"))
-    X = world.batch(number)[0][:n] if is_around else world.anywhere(n, number)
+    ensemble = without_caches(synthetic.after("learned"))
+    X = synthetic.batch(number)[0][:n] if is_around else synthetic.anywhere(n, number)
     first, again = (milliseconds(lambda: predict(ensemble, rule, X)) / n for _ in range(2))
     return {"milliseconds": again, "first": first}
 
 
-def asked_once(world: World, number: int, *, rule: PredictionRule, n: int, most_models: int) -> Record:
+def queried_once(
+    synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int, most_models: int
+) -> Record:
     """Queries with variance, all at once, anywhere, for the first time; nothing if there are too many models."""
-    if world.size.n_models > most_models:
+    if synthetic.size.n_models > most_models:
         return {}
-    ensemble, X = forgetful(world.after("learned")), world.anywhere(n, number)
+    ensemble, X = without_caches(synthetic.after("learned")), synthetic.anywhere(n, number)
     return {"first": milliseconds(lambda: predict(ensemble, rule, X)) / n}
 
 
-def asked_one_by_one(world: World, number: int, *, rule: PredictionRule, n: int) -> Record:
-    """Queries with variance around one model that was asked before."""
-    ensemble, (X, _) = world.after("learned"), world.batch(number)
+def queried_one_by_one(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int) -> Record:
+    """Queries with variance around one model that has answered before."""
+    ensemble, (X, _) = synthetic.after("learned"), synthetic.batch(number)
     predict(ensemble, rule, X)
     return {"milliseconds": milliseconds(lambda: [predict(ensemble, rule, x[None]) for x in X[:n]]) / n}
 
@@ -141,31 +154,31 @@ BATCHES: dict[str, Measurement] = {
     "new, thorough": partial(learned, kind="new, thorough", amplitude=5.0, is_thorough=True),
 }
 QUERIES: dict[str, Measurement] = {
-    "nearest, 10,000 anywhere": partial(asked, rule=Nearest(), n=10_000, is_around=False),
-    "nearest, 100 together": partial(asked, rule=Nearest(), n=100, is_around=True),
-    "nearest, one by one": partial(asked_one_by_one, rule=Nearest(), n=50),
-    "joined, 100 together": partial(asked, rule=Joined(), n=100, is_around=True),
-    "joined, one by one": partial(asked_one_by_one, rule=Joined(), n=10),
+    "nearest, 10,000 anywhere": partial(queried, rule=Nearest(), n=10_000, is_around=False),
+    "nearest, 100 together": partial(queried, rule=Nearest(), n=100, is_around=True),
+    "nearest, one by one": partial(queried_one_by_one, rule=Nearest(), n=50),
+    "joined, 100 together": partial(queried, rule=Joined(), n=100, is_around=True),
+    "joined, one by one": partial(queried_one_by_one, rule=Joined(), n=10),
 }
 LONG: dict[str, Measurement] = {
-    "joined, 100 anywhere": partial(asked_once, rule=Joined(), n=100, most_models=100_000),
-    "joined, 10,000 anywhere": partial(asked_once, rule=Joined(), n=10_000, most_models=100),
+    "joined, 100 anywhere": partial(queried_once, rule=Joined(), n=100, most_models=100_000),
+    "joined, 10,000 anywhere": partial(queried_once, rule=Joined(), n=10_000, most_models=100),
 }
 
 
-def memory(world: World, number: int) -> Record:
+def memory(synthetic: SyntheticEnsemble, number: int) -> Record:
     """Bytes of a model: its arrays, what it makes to answer, in memory, and in a map."""
-    model = moved(world.ensemble.models[0], np.zeros(world.size.n_inputs))
+    model = moved(synthetic.ensemble.models[0], np.zeros(synthetic.size.n_inputs))
     model.predict(model.inputs)
-    made = array_bytes(tuple(vars(model)[name] for name in made_for_answers(model)))
-    return {**world.memory, "asked": world.memory["arrays"] + made, **saved_bytes(world.size)}
+    made = array_bytes(tuple(vars(model)[name] for name in cached_names(model)))
+    return {**synthetic.memory, "with caches": synthetic.memory["arrays"] + made, **saved_bytes(synthetic.size)}
 
 
 def saved_bytes(size: Size) -> Record:
     """Of a model in a map, full and compact: what ten more of them add to it."""
     rng, n_rows = np.random.default_rng(0), max(BATCH, size.n_inducing)
     settings = {"n_inducing": size.n_inducing, "batch_size": n_rows, "splitting": "always", "optimizer_iterations": 0}
-    X, y = rows_of_world(0, 11 * n_rows, size.n_inputs, rng)
+    X, y = rows_of_field(0, 11 * n_rows, size.n_inputs, rng)
     few, many = (WGPRegressor.published(**settings, random_state=0).fit(X[:n], y[:n]) for n in (n_rows, 11 * n_rows))
     return {
         name: (len(many.to_bytes(compact=is_compact)) - len(few.to_bytes(compact=is_compact))) / 10
@@ -173,12 +186,12 @@ def saved_bytes(size: Size) -> Record:
     }
 
 
-def growing(world: World, sizes: Iterable[Size], track: Track) -> Iterator[Record]:
-    """What it takes to join a model to the ensemble, mergers of trees and all, from none to as many as there are."""
-    ensemble, spent = Ensemble.of([], world.size.n_inputs), np.empty(world.size.n_models)
-    for number in track(range(world.size.n_models), "growing model by model"):
+def growing(synthetic: SyntheticEnsemble, sizes: Iterable[Size], track: Track) -> Iterator[Record]:
+    """What it takes to join a model to the ensemble, new trees included, from none to as many as there are."""
+    ensemble, spent = Ensemble.of([], synthetic.size.n_inputs), np.empty(synthetic.size.n_models)
+    for number in track(range(synthetic.size.n_models), "growing model by model"):
         started = process_time()
-        ensemble = ensemble.with_model(world.ensemble.models[number])
+        ensemble = ensemble.with_model(synthetic.ensemble.models[number])
         spent[number] = 1000.0 * (process_time() - started)
     for size in sizes:
         latest = spent[size.n_models // 10 : size.n_models]
@@ -189,23 +202,11 @@ def growing(world: World, sizes: Iterable[Size], track: Track) -> Iterator[Recor
 # Rounds
 
 
-class Store:
-    """Results as lines of JSON: what an interrupted run has found out is not lost."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.records: list[Record] = [json.loads(line) for line in lines]
-
-    def add(self, records: Iterable[Record]) -> None:
-        records = list(records)
-        self.records += records
-        with self.path.open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+class Store(Results):
+    """Results by size and kind of work."""
 
     def of(self, size: Size, work: str) -> list[Record]:
-        facts = {**asdict(size), "work": work}
-        return [record for record in self.records if facts.items() <= record.items()]
+        return self.matching({**asdict(size), "work": work})
 
     def values(self, size: Size, work: str, quantity: str = "milliseconds") -> np.ndarray:
         return np.array([record[quantity] for record in self.of(size, work) if quantity in record])
@@ -220,19 +221,21 @@ def measure(study: Study, store: Store, progress: Progress) -> None:
     n_done, track = min(len(store.of(size, "learned")) for size in study.sizes), partial(tracked, progress)
     if n_done >= study.n_rounds:
         return
-    worlds = [World(size, track) for size in study.sizes]
+    ensembles = [SyntheticEnsemble(size, track) for size in study.sizes]
     if not n_done:
-        store.add(measured({"memory": memory}, worlds, 0))
+        store.add(*measured({"memory": memory}, ensembles, 0))
         if study.varied == "n_models":
-            store.add(growing(worlds[-1], study.sizes, track))
+            store.add(*growing(ensembles[-1], study.sizes, track))
     for number in track(range(n_done, study.n_rounds), "measuring"):
         long = LONG if number < study.n_long_rounds else {}
-        store.add(measured({**BATCHES, **QUERIES, **long}, worlds, number))
+        store.add(*measured({**BATCHES, **QUERIES, **long}, ensembles, number))
 
 
-def measured(measurements: dict[str, Measurement], worlds: Sequence[World], number: int) -> Iterator[Record]:
-    for (name, measurement), world in product(measurements.items(), worlds):
-        yield {**asdict(world.size), "round": number, "work": name, **measurement(world, number)}
+def measured(
+    measurements: dict[str, Measurement], ensembles: Sequence[SyntheticEnsemble], number: int
+) -> Iterator[Record]:
+    for (name, measurement), synthetic in product(measurements.items(), ensembles):
+        yield {**asdict(synthetic.size), "round": number, "work": name, **measurement(synthetic, number)}
 
 
 def tracked(progress: Progress, numbers: Sequence[int], description: str) -> Iterator[int]:
@@ -263,7 +266,7 @@ def batch_table(study: Study, store: Store) -> Table:
         parts = {part: number(store.median(size, "learned", part)) for part in ("search", "change")}
         return {**times, **parts, "a bound": number(store.median(size, "learned, thorough", "bound"))}
 
-    rows = {described(size): cells(size) for size in study.sizes}
+    rows = {str(size): cells(size) for size in study.sizes}
     return table_of("A batch of 100, milliseconds: median; mean; largest (and parts of a batch that is learned)", rows)
 
 
@@ -276,7 +279,7 @@ def query_table(study: Study, store: Store) -> Table:
         again, first = (store.median(size, name, quantity) for quantity in ("milliseconds", "first"))
         return " ".join(text for text in (number(again), f"({number(first)})") if text not in {"", "()"})
 
-    rows = {described(size): {name: cell(size, name) for name in {**QUERIES, **LONG}} for size in study.sizes}
+    rows = {str(size): {name: cell(size, name) for name in {**QUERIES, **LONG}} for size in study.sizes}
     return table_of("Queries with variance, milliseconds a query: again (for the first time)", rows)
 
 
@@ -288,9 +291,9 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def memory_table(study: Study, store: Store) -> Table:
-    quantities = ("arrays", "asked", "models", "index", "saved", "compact")
+    quantities = ("arrays", "with caches", "models", "index", "saved", "compact")
     rows = {
-        described(size): {each: number(store.median(size, "memory", each) / 1000, 3) for each in quantities}
+        str(size): {each: number(store.median(size, "memory", each) / 1000, 3) for each in quantities}
         for size in study.sizes
     }
     return table_of("A model, kB", rows)
@@ -362,9 +365,9 @@ PICTURES = (
         "scale_batch",
         "a batch of 100 [ms]",
         (
-            Curve("of another world, all candidates in full", "new, thorough", colour=5, style="s--"),
+            Curve("of another field, all candidates in full", "new, thorough", colour=5, style="s--"),
             Curve("learned, all candidates in full", "learned, thorough", colour=0, style="s--"),
-            Curve("of another world (a new model)", "new", colour=5),
+            Curve("of another field (a new model)", "new", colour=5),
             Curve("learned by an old model", "learned", colour=0),
             Curve("of that: finding models", "learned", "search", colour=2, style="^:"),
             Curve("of that: changing the ensemble", "learned", "change", colour=3, style="v:"),
@@ -389,7 +392,7 @@ PICTURES = (
         "scale_memory",
         "a model [kB]",
         (
-            Curve("in memory, after it was asked", "memory", "asked", colour=1, unit=1e-3),
+            Curve("in memory, after a query", "memory", "with caches", colour=1, unit=1e-3),
             Curve("in memory", "memory", "arrays", colour=0, unit=1e-3),
             Curve("in a map", "memory", "saved", colour=5, unit=1e-3),
             Curve("in a compact map", "memory", "compact", colour=2, unit=1e-3),

@@ -1,0 +1,67 @@
+"""What several benchmarks share: data, results as lines of JSON, memory, one thread for workers."""
+
+import gc
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+
+from wgpr.datasets import load
+
+ROOT = Path(__file__).resolve().parents[1]
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+
+Record = dict[str, Any]
+
+
+def require_data(parser: ArgumentParser, folder: str | Path, names: Iterable[str]) -> None:
+    """End with the error of a missing data set before any work begins."""
+    for name in names:
+        try:
+            load(name, folder)
+        except FileNotFoundError as error:
+            parser.error(str(error))
+
+
+def robot_arm(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, 8) and targets (n,) of a smooth function: in place of kin40k, where its file is missing."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 8))
+    angles = np.cumsum(X[:, :5], axis=1)
+    return X, np.sin(angles).sum(axis=1) / 2 + 0.01 * rng.normal(size=n)
+
+
+class Results:
+    """Results as lines of JSON, so that an interrupted run can continue. Without a path they are not written."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self.records: list[Record] = [json.loads(line) for line in lines]
+
+    def add(self, *records: Record) -> None:
+        self.records += records
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+
+    def matching(self, facts: Record) -> list[Record]:
+        """The records that have these values."""
+        return [record for record in self.records if facts.items() <= record.items()]
+
+
+def resident_bytes() -> int:
+    """Memory of this process now (Linux)."""
+    gc.collect()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(status["VmRSS"].split()[0])
+
+
+def interpolated(X: np.ndarray, y: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Values (m,) at `queries` (m, d) by linear interpolation of rows `X` (n, d), `y` (n,); outside, of the nearest."""
+    values = LinearNDInterpolator(X, y, rescale=True)(queries)
+    return np.where(np.isnan(values), NearestNDInterpolator(X, y, rescale=True)(queries), values)

@@ -1,0 +1,213 @@
+"""Mutation testing: does a test fail for each of the faults in `mutants.py`?
+
+    python benchmarks/mutations.py [--jobs 2] [--only gp] [--check] [--output mutations.jsonl]
+
+Each fault is put into a temporary copy of the project, one at a time, and the tests that are likely to notice it are
+run until the first fails: those of the module first, then those of its folder, then those of the folders above it. A
+fault that no test notices "survives": write a test for it. Exit code 1 if any survives. `--check` only checks that each
+text is found, once, in the source. Half an hour with `--jobs 2` on a calm machine.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from common import ONE_THREAD, ROOT, Results
+from mutants import MUTANTS
+
+FOLDERS = ("gp", "ensemble", "rules", "estimators")  # of tests, lowest layer first
+
+# Tests of a module in other files than tests/FOLDER/test_MODULE.py.
+OTHER_TESTS = {
+    "gp/sparse.py": ["gp/test_adaptive.py", "ensemble/test_evaluation.py"],
+    "gp/model.py": ["ensemble/test_absorb_merging.py"],
+    "ensemble/absorb.py": ["ensemble/test_absorb_merging.py"],
+    "rules/prediction.py": ["rules/test_joined.py"],
+    "rules/splitting.py": ["rules/test_worthwhile.py"],
+    "estimators/base.py": [
+        "estimators/test_contract.py",
+        "estimators/test_bad_input.py",
+        "estimators/test_streaming.py",
+    ],
+    "estimators/state.py": ["estimators/test_streaming.py"],
+    "estimators/regressors.py": ["estimators/test_settings.py"],
+    "io/codec.py": ["test_maps.py"],
+}
+
+IGNORED = shutil.ignore_patterns(".*", "__pycache__", "_build", "*.egg-info")
+TIMEOUT = 900.0  # seconds: a fault may make a loop endless
+
+
+class Mutation(NamedTuple):
+    """A fault: in `file` of src/wgpr the text `old` is replaced by `new`."""
+
+    file: str
+    old: str
+    new: str
+    why: str
+
+    def applied(self, source: Path) -> str:
+        """The text of the file with the fault; raises ValueError unless `old` is found exactly once."""
+        text = (source / self.file).read_text()
+        if (n := text.count(self.old)) != 1:
+            raise ValueError(f"{self.file}: {self.old!r} is found {n} times ({self.why})")
+        mutated = text.replace(self.old, self.new)
+        compile(mutated, self.file, "exec")
+        return mutated
+
+
+class Outcome(NamedTuple):
+    """killer : the first test that failed, "" if none did."""
+
+    mutation: Mutation
+    killer: str
+
+
+def tests_for(file: str, tests: Path) -> list[str]:
+    """Test files in the order in which they are likely to notice a fault in `file`, relative to `tests`."""
+    folder, module = file.split("/")
+    above = FOLDERS[FOLDERS.index(folder) :] if folder in FOLDERS else ()
+    found = [f"{folder}/test_{module}", *OTHER_TESTS.get(file, [])]
+    found += [f"{each}/{path.name}" for each in above for path in sorted((tests / each).glob("test_*.py"))]
+    return [name for name in dict.fromkeys(found) if (tests / name).exists()]
+
+
+class Copy:
+    """A copy of the project that one mutation at a time is applied to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        for name in ("src", "tests", "reproduction"):
+            shutil.copytree(ROOT / name, self.root / name, ignore=IGNORED)
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        if (data := ROOT.parent / "shared").exists():
+            (folder / "shared").symlink_to(data)  # where tests look for data sets
+        self.source, self.tests = self.root / "src" / "wgpr", self.root / "tests"
+
+    def first_failure(self, names: Sequence[str]) -> str:
+        """The first test that fails of these files, "" if none does."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        # Bytecode is not written: it would be taken for current if a file changes twice within a second.
+        environment = os.environ | ONE_THREAD | {"PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
+        try:
+            done = subprocess.run(
+                [*command, *(f"tests/{name}" for name in names)],
+                cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"no end within {TIMEOUT:.0f} s"
+        if done.returncode not in (0, 1, 2):
+            raise RuntimeError(f"pytest ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return failed[0].split(" ", 1)[1] if failed else "" if done.returncode == 0 else "an error outside of any test"
+
+    def outcome(self, mutation: Mutation) -> Outcome:
+        path = self.source / mutation.file
+        original = path.read_text()
+        try:
+            path.write_text(mutation.applied(self.source))
+            return Outcome(mutation, self.first_failure(tests_for(mutation.file, self.tests)))
+        finally:
+            path.write_text(original)
+
+
+def run(mutations: Sequence[Mutation], copies: Sequence[Copy]) -> Iterator[Outcome]:
+    """Outcomes as they come, as many at a time as there are copies."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def work(mutation: Mutation) -> Outcome:
+        copy = free.get()
+        try:
+            return copy.outcome(mutation)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        futures = [pool.submit(work, mutation) for mutation in mutations]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def require_sound(copy: Copy, mutations: Sequence[Mutation]) -> None:
+    """End with an error unless all tests pass without a fault, and import the copy."""
+    where = [sys.executable, "-c", "import wgpr; print(wgpr.__file__)"]
+    environment = os.environ | {"PYTHONPATH": "src"}
+    found = subprocess.run(where, cwd=copy.root, env=environment, capture_output=True, text=True, check=True).stdout
+    if not Path(found.strip()).resolve().is_relative_to(copy.root.resolve()):
+        raise SystemExit(f"{found.strip()} is imported in place of the copy")
+    names = {name: None for mutation in mutations for name in tests_for(mutation.file, copy.tests)}
+    if failure := copy.first_failure(list(names)):
+        raise SystemExit(f"a test fails without any fault, so that nothing can be measured: {failure}")
+
+
+def chosen(only: str) -> list[Mutation]:
+    """The mutations of a file, a folder, or all; ends with an error if a text is not found exactly once."""
+    mutations = [Mutation(file, *parts) for file, each in MUTANTS.items() for parts in each if file.startswith(only)]
+    if not mutations:
+        raise SystemExit(f"--only must be a file or folder with mutations, got {only!r}: {', '.join(MUTANTS)}")
+    faults = []
+    for mutation in mutations:
+        try:
+            mutation.applied(ROOT / "src" / "wgpr")
+        except (ValueError, SyntaxError, OSError) as error:
+            faults.append(str(error))
+    if faults:
+        raise SystemExit("mutants.py does not fit the source:\n" + "\n".join(faults))
+    return mutations
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1, help="mutations that are tested at the same time")
+    parser.add_argument("--only", default="", help="the mutations of one file or folder of src/wgpr")
+    parser.add_argument("--check", action="store_true", help="only check that each text is found once")
+    parser.add_argument(
+        "--output", type=Path, help="file for the outcomes, lines of JSON; what is in it is not repeated"
+    )
+    arguments, console = parser.parse_args(), Console(soft_wrap=True, highlight=False)
+    mutations, results = chosen(arguments.only), Results(arguments.output)
+    if arguments.check:
+        console.print(f"{len(mutations)} mutations, each found once")
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    left = [each for each in mutations if not results.matching(each._asdict())]
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with tempfile.TemporaryDirectory(prefix="wgpr-mutations-") as folder, Progress(*columns, console=console) as bar:
+        copies = [Copy(Path(folder) / str(number)) for number in range(arguments.jobs)]
+        task = bar.add_task("tests without a fault", total=len(left))
+        require_sound(copies[0], left)
+        bar.update(task, description="mutations")
+        for mutation, killer in run(left, copies):
+            results.add({**mutation._asdict(), "killer": killer})
+            console.print(f"{'killed  ' if killer else '[red]SURVIVED[/red]'} {mutation.file}: {mutation.why}", end="")
+            console.print(f" | {killer}" if killer else f"\n    {mutation.old!r} -> {mutation.new!r}", markup=False)
+            bar.advance(task)
+    done = [results.matching(each._asdict())[-1] for each in mutations]
+    n_killed = sum(bool(each["killer"]) for each in done)
+    console.print(f"{n_killed} of {len(done)} mutations are killed")
+    raise SystemExit(int(n_killed < len(done)))
+
+
+if __name__ == "__main__":
+    main()
