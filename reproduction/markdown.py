@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from wgpr.io.atomic import write_whole
+from wgpr.io.files import write_file
 from wgpr.report import Content, Picture, Report, Section, Table, write_pictures
 
 # Characters get a backslash only where Markdown would give them a meaning: the source should be easy to read as well.
@@ -37,7 +37,7 @@ _START_OF_BLOCK = re.compile(
 def write_markdown(path: Path, title: str, sections: Sequence[Section], *, footer: str = "") -> Report:
     """Write the page, and its pictures as PNG into the folder `figures` beside it. Missing folders are made."""
     pictures = write_pictures(path.with_name("figures"), sections)
-    write_whole(path, markdown_page(title, sections, footer=footer, folder="figures").encode())
+    write_file(path, markdown_page(title, sections, footer=footer, folder="figures").encode())
     return Report(path, pictures)
 
 

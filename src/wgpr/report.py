@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from wgpr.io.atomic import write_whole
+from wgpr.io.files import write_file
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -121,7 +121,7 @@ def write_report(path: str | Path, title: str, sections: Sequence[Section], *, f
     page = Path(path) if Path(path).suffix in (".html", ".htm") else Path(path) / "report.html"
     pictures = write_pictures(page.parent, sections)
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page, html_page(title, sections, footer=footer).encode())
+    write_file(page, html_page(title, sections, footer=footer).encode())
     return Report(page, pictures)
 
 
@@ -133,7 +133,7 @@ def write_pictures(folder: Path, sections: Iterable[Section]) -> tuple[Path, ...
             raise ValueError(f"two pictures are named {picture.name!r}; their files need two names")
     for file, picture in files.items():
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(file, picture.png)
+        write_file(file, picture.png)
     return tuple(files)
 
 

@@ -314,17 +314,17 @@ def grid(
     Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
     """
     from wgpr.cli.query import load_to_answer, say_how_much_is_outside
-    from wgpr.io.atomic import replacing, require_place
+    from wgpr.io.files import check_destination, replace_file
     from wgpr.io.grids import input_names
 
     if output.suffix != ".nc":
         raise SettingsError(f"{output} cannot be written; the name must end with .nc")
-    require_place(output)
+    check_destination(output)
     model = load_to_answer(map_file)
     fixed = places(at, input_names(model))
     with _wrong_use():
         dataset = model.predict_grid(numbers("--region", region), numbers("--spacing", spacing), at=fixed)
-    with replacing(output) as temporary:
+    with replace_file(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     say(f"{' x '.join(map(str, dataset['mean'].shape))} nodes: {output} ({in_bytes(output.stat().st_size)})")
     say_how_much_is_outside(model, dataset, fixed)
@@ -455,10 +455,10 @@ def diff(
 ) -> None:
     """Find what changed in a map: only the models that learned something, for a slow link."""
     from wgpr.io import maps
-    from wgpr.io.atomic import write_whole
+    from wgpr.io.files import write_file
 
     require_other_file(output, old, new)
-    write_whole(output, maps.diff(maps.load(old), maps.load(new)))
+    write_file(output, maps.diff(maps.load(old), maps.load(new)))
     _say_saved(output)
 
 

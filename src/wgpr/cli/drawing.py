@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from wgpr.cli.settings import SettingsError
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.atomic import replacing
+from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, target_name
 from wgpr.plots import summary_figure
 from wgpr.report import Picture, Section, html_page
@@ -36,7 +36,7 @@ def draw(
         raise SettingsError(f"{path} cannot be drawn; the name must end with one of .{', .'.join(PICTURES)}")
     X, y = (None, None) if data is None else (data[:, :-1], data[:, -1])
     figure = summary_figure(model, X, y, region=region, spacing=spacing)
-    with replacing(path) as temporary, catch_warnings(action="ignore"):  # a font without some letter, say
+    with replace_file(path) as temporary, catch_warnings(action="ignore"):  # a font without some letter, say
         if kind == "html":
             temporary.write_text(_page_of(model, figure), encoding="utf-8")
         else:

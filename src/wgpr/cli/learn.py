@@ -10,7 +10,7 @@ import pandas as pd
 
 from wgpr.cli.console import ReadingProgress, counted, in_bytes, interruptible, say, uninterrupted
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
-from wgpr.io.atomic import require_place
+from wgpr.io.files import check_destination
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
 
@@ -36,7 +36,7 @@ def learn_table(model: EnsembleRegressor, table: Table, columns: Sequence[str], 
     columns : the inputs and, last, the target.
     skip : rows at the beginning to leave out, because they are learned already.
     """
-    require_place(output)
+    check_destination(output)
     say(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
     started, n_before, is_unfinished = time.perf_counter(), _n_seen(model), _is_unfinished(model)
     stamp = _stamp(output)

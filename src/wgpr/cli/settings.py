@@ -10,8 +10,8 @@ from typing import Any
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import METHODS
 from wgpr.gp.kernels import Hyperparameters
+from wgpr.io.codec import from_json
 from wgpr.io.tables import TableError, TableFormat
-from wgpr.io.values import from_json
 
 DEFAULT_CONFIG = Path("wgpr.toml")
 

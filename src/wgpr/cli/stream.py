@@ -8,7 +8,7 @@ from pathlib import Path
 from wgpr.cli.console import counted, interruptible, say
 from wgpr.cli.learn import save
 from wgpr.cli.lines import Answer, Conversation, Line, LineError, Reader, arriving
-from wgpr.io.atomic import require_place
+from wgpr.io.files import check_destination
 
 
 def converse(
@@ -28,7 +28,7 @@ def converse(
     save_every : seconds between two savings; report_every : rows between two reports.
     strict : stop at the first line that cannot be read; otherwise it is reported and left out.
     """
-    require_place(output)
+    check_destination(output)
     keeper = _Keeper(conversation, output, save_every, report_every)
     with interruptible():
         try:
