@@ -14,8 +14,8 @@ from wgpr.metrics import scores
 from wgpr.plots import plot_field, plot_map, plot_models, plot_uncertainty
 from wgpr.survey import fly, jacksboro
 
-terrain = jacksboro().part(slice(86, 258), slice(100, 302))
-survey = fly(terrain, random_state=0)
+terrain = jacksboro().part(slice(86, 218), slice(100, 252))
+survey = fly(terrain, n_test=2000, random_state=0)
 print(f"{len(survey.y):,} samples; held out: {survey.held_out}")
 
 # %%
@@ -45,7 +45,7 @@ print(f"linear interpolation of all samples: RMSE {baseline.rmse:.1f} m")
 # The truth, the map on the same colour scale, how sure it is, and which model answers where.
 
 low, high = terrain.elevation.min(), terrain.elevation.max()
-grid = model.predict_grid(spacing=0.2)
+grid = model.predict_grid(spacing=0.3)
 figure, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
 plot_field(terrain.elevation, terrain.region, ax=axes[0, 0], label="elevation [m]", vmin=low, vmax=high)
 axes[0, 0].set(xlabel="east [km]", ylabel="north [km]")

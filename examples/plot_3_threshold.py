@@ -20,11 +20,11 @@ from wgpr.survey import hold_out
 # are held out: single rows would be too easy, because their neighbours are nearly copies of them.
 
 rng = np.random.default_rng(0)
-lines, positions = np.arange(0.0, 2.0, 0.1), np.arange(0.0, 1.5, 0.01)
-X = np.concatenate([np.column_stack([np.full(150, x), positions[:: (-1) ** n]]) for n, x in enumerate(lines)])
+lines, positions = np.arange(0.0, 2.0, 0.1), np.arange(0.0, 1.5, 0.02)
+X = np.concatenate([np.column_stack([np.full(75, x), positions[:: (-1) ** n]]) for n, x in enumerate(lines)])
 rugged = 1.0 / (1.0 + np.exp(-(X[:, 0] - 1.0) / 0.05))
 depth = 4.0 + 2.0 * np.sin(np.pi * X[:, 0] / 2) + rugged * np.sin(11 * X[:, 0]) * np.cos(13 * X[:, 1])
-survey = hold_out(X, depth + 0.1 * rng.normal(size=len(X)), n_segments=100, random_state=0)
+survey = hold_out(X, depth + 0.1 * rng.normal(size=len(X)), n_segments=60, random_state=0)
 
 # %%
 # The first look: a threshold of infinity never splits, and the history shows all distances. They are small while the

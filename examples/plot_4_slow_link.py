@@ -24,7 +24,7 @@ survey = fly(jacksboro().part(slice(86, 258), slice(100, 302)), random_state=0)
 # come, because rows that wait in a buffer are not sent.
 
 boat = WGPRegressor(max_inducing=50, batching="arrival", random_state=0)
-boat.partial_fit(*survey.rows(slice(0, 1500)))
+boat.partial_fit(*survey.rows(slice(0, 800)))
 boat.save(folder / "boat.map")
 boat.save(folder / "compact.map", compact=True)
 for name in ("boat.map", "compact.map"):
@@ -34,7 +34,7 @@ for name in ("boat.map", "compact.map"):
 # The shore predicts as the boat does, up to the rounding of float32.
 
 shore = load(folder / "compact.map")
-places = survey.named(survey.X[:1500:7])
+places = survey.named(survey.X[:800:7])
 print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")
 
 # %%
@@ -43,19 +43,19 @@ print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict
 
 boat, copy = load(folder / "boat.map"), load(folder / "compact.map")
 sizes = [(folder / "compact.map").stat().st_size]
-for first in range(1500, 2000, 100):
+for first in range(800, 1200, 100):
     boat.partial_fit(*survey.rows(slice(first, first + 100)))
     message = diff(copy, boat)
     copy, shore = apply(copy, message), apply(shore, message)
     sizes.append(len(message))
     print(f"{boat.n_samples_seen_} rows, {boat.n_models_} models: {len(message):,} bytes sent")
 
-places = survey.named(survey.X[:2000:7])
+places = survey.named(survey.X[:1200:7])
 print(f"largest change of the mean: {np.abs(shore.predict(places) - boat.predict(places)).max():.1e} m")
 
 # %%
 # What went over the link. A message costs about as much as one model, however many there are.
 
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
-ax.bar(["compact map", *(f"{rows} rows" for rows in range(1600, 2001, 100))], np.array(sizes) / 1e3, color="#0072B2")
+ax.bar(["compact map", *(f"{rows} rows" for rows in range(900, 1201, 100))], np.array(sizes) / 1e3, color="#0072B2")
 ax.set_ylabel("kB sent")
