@@ -119,11 +119,11 @@ def plan_grid(
     if region is None:
         _require_two_inputs(model, names, varying)
     edges = _checked_region(default_region(model, at=at) if region is None else region, labels)
-    if spacing is not None:
-        steps = _checked_spacing(spacing, edges, labels)
-    else:
-        steps = np.array(default_spacing(edges, square=_have_same_unit(labels, edges)))
-        edges = _widened(edges, steps) if region is None else edges
+    if spacing is None:
+        spacing = default_spacing(edges, square=_have_same_unit(labels, edges))
+        if region is None:
+            edges = _widened(edges, np.array(spacing))
+    steps = _checked_spacing(spacing, edges, labels)
     nodes = [_nodes(low, high, step) for (low, high), step in zip(edges, steps, strict=True)]
     return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
 
@@ -302,7 +302,7 @@ def _widened(edges: Array, steps: Array) -> Array:
     """Edges (k, 2) moved apart to a whole number of steps."""
     widths = edges[:, 1] - edges[:, 0]
     missing = np.ceil(widths / steps - 1e-9) * steps - widths
-    return edges + np.stack([-0.5 * missing, 0.5 * missing], axis=1)
+    return edges + 0.5 * np.outer(missing, (-1.0, 1.0))
 
 
 def _nodes(low: float, high: float, step: float) -> Array:

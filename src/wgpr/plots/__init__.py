@@ -1,7 +1,6 @@
 """Pictures of a model. Functions draw into `ax`, by default pyplot's current axes, and return it; nothing is shown."""
 
-from wgpr.plots.diagnostics import plot_calibration, plot_lengthscales
-from wgpr.plots.history import plot_history
+from wgpr.plots.diagnostics import plot_calibration, plot_history, plot_lengthscales
 from wgpr.plots.lines import plot_1d, plot_slices
 from wgpr.plots.maps import plot_field, plot_map, plot_models, plot_uncertainty
 from wgpr.plots.style import COLOURS

@@ -1,7 +1,7 @@
 """Lines: a model along one input, or along each of its inputs in turn."""
 
 from math import ceil
-from typing import Any
+from typing import Any, Unpack
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,9 +11,9 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.grids import Fixed, Numbers, predict_grid, target_name
+from wgpr.io.grids import predict_grid, target_name
 from wgpr.metrics import HALF_WIDTH_95
-from wgpr.plots.maps import grid_to_draw
+from wgpr.plots.maps import GridArguments, grid_to_draw
 from wgpr.plots.regions import colour_numbers
 from wgpr.plots.style import COLOURS, axes_or_current, draw_ticks, label, legend_above
 
@@ -24,24 +24,20 @@ def plot_1d(
     y: ArrayLike | None = None,
     *,
     ax: Axes | None = None,
-    region: Numbers = None,
-    spacing: Numbers = None,
-    at: Fixed | None = None,
+    **grid: Unpack[GridArguments],
 ) -> Axes:
     """Draw the mean in the colour of the model that answers, the 95 % band of observations, and pseudo-inputs.
 
-    Parameters
-    ----------
     X : (n, 1), y : (n,) data to draw too.
-    region : (low, high), spacing, at : of the line, as of `predict_grid`. With `at`, pseudo-inputs are not drawn.
+    grid : region, spacing and at, as of `predict_grid`. With `at`, pseudo-inputs are not drawn.
     """
     if (X is None) != (y is None):
         raise ValueError("X and y go together: give both or none")
-    grid, ax = grid_to_draw(model, 1, region, spacing, at), axes_or_current(ax)
+    line, ax = grid_to_draw(model, 1, **grid), axes_or_current(ax)
     if X is not None and y is not None:
         ax.plot(np.ravel(X), np.ravel(y), ".", color="0.7", markersize=2, label="data")
-    colours = _draw_line(ax, grid)
-    if not at:
+    colours = _draw_line(ax, line)
+    if not grid.get("at"):
         for number, pseudo_inputs in enumerate(model.pseudo_inputs_):
             draw_ticks(ax, pseudo_inputs[:, 0], colours.get(number, "0.5"))
         ax.plot([], [], "|", color="0.5", label="pseudo-inputs")
@@ -53,23 +49,17 @@ def plot_1d(
 def plot_slices(
     model: EnsembleRegressor, *, figure: Figure | SubFigure | None = None, centre: ArrayLike | None = None
 ) -> NDArray[Any]:
-    """Draw mean and 95 % band along each input, while the others stay at `centre`.
+    """Draw mean and 95 % band along each input, while the others stay at `centre`; returns (d,) Axes.
 
-    Parameters
-    ----------
     figure : to draw in, by default the current one of pyplot.
     centre : (d,), by default the median of all pseudo-inputs.
-
-    Returns
-    -------
-    (d,) Axes.
     """
     if centre is None:
         centre = np.median(np.concatenate(model.pseudo_inputs_) if model.n_models_ else model.bounds_, axis=0)
     middle, n_inputs = np.ravel(centre), model.bounds_.shape[1]
     if len(middle) != n_inputs:
         raise ValueError(f"centre must be a number for each of {n_inputs} inputs, got {len(middle)}")
-    axes = _panels(_current_figure() if figure is None else figure, n_inputs)
+    axes = _panels(figure or plt.gcf(), n_inputs)
     for column, ax in enumerate(axes):
         _draw_line(ax, predict_grid(model, at={other: middle[other] for other in range(n_inputs) if other != column}))
         ax.axvline(middle[column], color="0.5", linewidth=0.8, linestyle=":")
@@ -78,16 +68,10 @@ def plot_slices(
     return axes
 
 
-def _current_figure() -> Figure:
-    """The current figure of pyplot, with a layout in which panels do not overlap."""
-    figure = plt.gcf()
-    if figure.get_layout_engine() is None:
-        figure.set_layout_engine("constrained")
-    return figure
-
-
 def _panels(figure: Figure | SubFigure, n_panels: int) -> NDArray[Any]:
-    """(n_panels,) Axes in rows of four."""
+    """(n_panels,) Axes in rows of four, in a layout in which they do not overlap."""
+    if isinstance(figure, Figure) and figure.get_layout_engine() is None:
+        figure.set_layout_engine("constrained")
     n_columns = min(4, n_panels)
     axes = figure.subplots(ceil(n_panels / n_columns), n_columns, sharey=True, squeeze=False).ravel()
     for spare in axes[n_panels:]:

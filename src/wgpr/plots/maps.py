@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import cos, radians, sqrt
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
@@ -27,30 +27,37 @@ _ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and hei
 Source = EnsembleRegressor | xr.Dataset
 
 
+class GridArguments(TypedDict, total=False):
+    """Arguments of `predict_grid`."""
+
+    region: Numbers
+    spacing: Numbers
+    at: Fixed | None
+
+
 def plot_map(
     source: Source,
     *,
     ax: Axes | None = None,
-    region: Numbers = None,
-    spacing: Numbers = None,
-    at: Fixed | None = None,
     samples: ArrayLike | None = None,
-    **colours: Any,
+    cmap: str = "viridis",
+    vmin: float | None = None,
+    vmax: float | None = None,
+    **grid: Unpack[GridArguments],
 ) -> Axes:
     """Draw the mean as a map.
 
     Parameters
     ----------
     source : a model, or a grid that `predict_grid` made.
-    region, spacing, at : of the grid, as of `predict_grid`; only with a model. A model of more than two inputs needs
-        `at`: values of the inputs that do not vary.
     samples : (n, d) places to mark: rows of the model's inputs, or (n, 2) horizontal and vertical positions on a grid.
-    colours : cmap, vmin and vmax, as of `plot_field`.
+    vmin, vmax : ends of the colour scale; by default those of the values without outliers.
+    grid : region, spacing and at, as of `predict_grid`; only with a model. A model of more than two inputs needs `at`.
     """
-    grid = grid_to_draw(source, 2, region, spacing, at)
-    ax = _draw_field(grid["mean"], style.label(grid["mean"]), ax, **colours)
+    mean = grid_to_draw(source, 2, **grid)["mean"]
+    ax = _draw_field(mean, style.label(mean), ax, cmap, vmin, vmax)
     if samples is not None:
-        _mark(ax, map_positions(source, samples, at), color="black", alpha=0.5)
+        _mark(ax, map_positions(source, samples, grid.get("at")), color="black", alpha=0.5)
     return ax
 
 
@@ -58,40 +65,32 @@ def plot_uncertainty(
     source: Source,
     *,
     ax: Axes | None = None,
-    region: Numbers = None,
-    spacing: Numbers = None,
-    at: Fixed | None = None,
     samples: ArrayLike | None = None,
     latent: bool = False,
-    **colours: Any,
+    cmap: str = "cividis",
+    vmin: float | None = None,
+    vmax: float | None = None,
+    **grid: Unpack[GridArguments],
 ) -> Axes:
     """Draw the standard deviation as a map; parameters as of `plot_map`.
 
     latent : draw that of the field without noise; by default, that of an observation.
     """
-    grid = grid_to_draw(source, 2, region, spacing, at)
-    std = grid["std_latent" if latent else "std"]
-    ax = _draw_field(std, style.label(std, "standard deviation"), ax, **{"cmap": "cividis"} | colours)
+    std = grid_to_draw(source, 2, **grid)["std_latent" if latent else "std"]
+    ax = _draw_field(std, style.label(std, "standard deviation"), ax, cmap, vmin, vmax)
     if samples is not None:
-        _mark(ax, map_positions(source, samples, at), color="white", alpha=0.7)
+        _mark(ax, map_positions(source, samples, grid.get("at")), color="white", alpha=0.7)
     return ax
 
 
-def plot_models(
-    source: Source,
-    *,
-    ax: Axes | None = None,
-    region: Numbers = None,
-    spacing: Numbers = None,
-    at: Fixed | None = None,
-) -> Axes:
+def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridArguments]) -> Axes:
     """Draw which local model answers where, as a map; parameters as of `plot_map`.
 
     Neighbouring models differ in colour; colours repeat. The index of a model is written on it where there is room.
     Dots are pseudo-inputs, if `source` is a model of two inputs.
     """
-    grid, ax = grid_to_draw(source, 2, region, spacing, at), style.axes_or_current(ax)
-    owner, (x, y) = grid["model"].values, horizontal_and_vertical(grid["model"])
+    models, ax = grid_to_draw(source, 2, **grid)["model"], style.axes_or_current(ax)
+    owner, (x, y) = models.values, horizontal_and_vertical(models)
     colours = colour_numbers(owner, len(_PALE))[owner]
     ax.pcolormesh(x, y, colours, cmap=ListedColormap(_PALE), vmin=0, vmax=len(_PALE) - 1, rasterized=True)
     ax.add_collection(LineCollection([*borders(owner, x.values, y.values)], colors="0.2", linewidths=0.4))
@@ -100,7 +99,7 @@ def plot_models(
         if room > _ROOM_FOR_A_NUMBER:
             _write_number(ax, float(x[column]), float(y[row]), number)
     _frame(ax, x, y)
-    if isinstance(source, EnsembleRegressor) and not at:
+    if isinstance(source, EnsembleRegressor) and not grid.get("at"):
         mark_pseudo_inputs(ax, source)
     ax.set_title(style.counted(len(np.unique(owner)), "model"), loc="left", fontsize="medium")
     return ax
@@ -131,21 +130,21 @@ def plot_field(
     return _draw_field(field, label, ax, cmap, vmin, vmax)
 
 
-def grid_to_draw(source: Source, n_inputs: int, region: Numbers, spacing: Numbers, at: Fixed | None) -> xr.Dataset:
+def grid_to_draw(source: Source, n_inputs: int, **grid: Unpack[GridArguments]) -> xr.Dataset:
     """The grid that was given, or that the given model predicts; arguments are checked before anything is predicted."""
     if isinstance(source, xr.Dataset):
-        if any(argument is not None for argument in (region, spacing, at)):
+        if any(argument is not None for argument in grid.values()):
             raise ValueError("region, spacing and at go with a model; a grid has its own")
         names = [str(name) for name in source.dims]
     else:
-        plan = plan_grid(source, region, spacing, at=at)
+        plan = plan_grid(source, **grid)
         names = [plan.names[column] for column in plan.axes]
     if len(names) != n_inputs:
         raise ValueError(
             f"this picture is of {style.counted(n_inputs, 'input')}, and here {len(names)} vary: {', '.join(names)}; "
             "use plot_1d for 1, plot_map for 2 and plot_slices for more, or fix inputs by at={name: value}"
         )
-    return source if isinstance(source, xr.Dataset) else predict_grid(source, region, spacing, at=at)
+    return source if isinstance(source, xr.Dataset) else predict_grid(source, **grid)
 
 
 def horizontal_and_vertical(variable: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
@@ -178,12 +177,7 @@ def mark_pseudo_inputs(ax: Axes, model: EnsembleRegressor) -> None:
 
 
 def _draw_field(
-    field: xr.DataArray,
-    label: str,
-    ax: Axes | None,
-    cmap: str = "viridis",
-    vmin: float | None = None,
-    vmax: float | None = None,
+    field: xr.DataArray, label: str, ax: Axes | None, cmap: str, vmin: float | None, vmax: float | None
 ) -> Axes:
     """A field with its two coordinates, and a colour bar with a label."""
     ax, values, (x, y) = style.axes_or_current(ax), field.values, horizontal_and_vertical(field)

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import AutoLocator, MaxNLocator
+from matplotlib.ticker import AutoLocator
 
 from wgpr.gp.linalg import Array
 
@@ -64,11 +64,6 @@ def make_logarithmic(ax: Axes) -> None:
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter(between_powers)
-
-
-def whole_numbers() -> MaxNLocator:
-    """Ticks at whole numbers only."""
-    return MaxNLocator("auto", integer=True, min_n_ticks=1)
 
 
 def legend_above(ax: Axes) -> None:

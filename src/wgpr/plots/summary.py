@@ -1,7 +1,7 @@
 """All pictures of a model in one figure."""
 
 from math import ceil
-from typing import Any
+from typing import Any, Unpack
 
 import xarray as xr
 from matplotlib.axes import Axes
@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.grids import Fixed, Numbers, plan_grid
+from wgpr.io.grids import Fixed, plan_grid
 from wgpr.plots import maps
-from wgpr.plots.diagnostics import plot_lengthscales
-from wgpr.plots.history import plot_history
+from wgpr.plots.diagnostics import plot_history, plot_lengthscales
 from wgpr.plots.lines import plot_1d, plot_slices
 from wgpr.plots.style import counted
 
@@ -21,13 +20,7 @@ _TALL, _WIDE = 1.4, 0.45
 
 
 def summary_figure(
-    model: EnsembleRegressor,
-    X: ArrayLike | None = None,
-    y: ArrayLike | None = None,
-    *,
-    region: Numbers = None,
-    spacing: Numbers = None,
-    at: Fixed | None = None,
+    model: EnsembleRegressor, X: ArrayLike | None = None, y: ArrayLike | None = None, **grid: Unpack[maps.GridArguments]
 ) -> Figure:
     """Draw the pictures that suit the number of inputs, in a figure that pyplot does not know of.
 
@@ -35,19 +28,19 @@ def summary_figure(
     history; or with `at`, the line or the map of the inputs that it leaves.
 
     X : (n, d), y : (n,) data to show; on a map, their places.
-    region, spacing, at : as of `predict_grid`.
+    grid : region, spacing and at, as of `predict_grid`.
     """
-    if model.bounds_.shape[1] > 2 and all(argument is None for argument in (region, spacing, at)):
+    if model.bounds_.shape[1] > 2 and all(argument is None for argument in grid.values()):
         figure = _summary_of_slices(model)
-    elif len(plan_grid(model, region, spacing, at=at).axes) == 1:
+    elif len(plan_grid(model, **grid).axes) == 1:
         figure = Figure(figsize=(9.0, 6.5), layout="constrained")
         line, history = figure.subplots(2, height_ratios=(3, 2))
-        plot_1d(model, X, y, ax=line, region=region, spacing=spacing, at=at)
+        plot_1d(model, X, y, ax=line, **grid)
         plot_history(model, ax=history)
     else:
-        figure = _summary_of_map(model, maps.grid_to_draw(model, 2, region, spacing, at), X, at)
+        figure = _summary_of_map(model, maps.grid_to_draw(model, 2, **grid), X, grid.get("at"))
     counts = counted(model.n_models_, "model"), counted(model.n_samples_seen_, "row")
-    values = [f", {name} = {value:g}" for name, value in (at or {}).items()]
+    values = [f", {name} = {value:g}" for name, value in (grid.get("at") or {}).items()]
     figure.suptitle(f"{type(model).__name__}: {counts[0]}, {counts[1]}{''.join(values)}")
     return figure
 
