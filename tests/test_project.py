@@ -137,10 +137,12 @@ def code_blocks(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def test_the_readme_runs(capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/first_steps.md"])
+def test_the_page_runs(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = code_blocks(ROOT / "README.md")
-    exec(compile(code, "README.md", "exec"), {})
+    names = {}
+    for code in code_blocks(ROOT / page):
+        exec(compile(code, page, "exec"), names)
     assert capsys.readouterr().out
 
 
