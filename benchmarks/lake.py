@@ -1,20 +1,18 @@
-"""Lake Opinicon with the paper's settings: errors by threshold and rule, sizes of maps, precision of compact maps.
+"""Lake Opinicon with the paper's settings: errors by threshold and rule.
 
     python benchmarks/lake.py --data FOLDER [--rows 8000]
 
-FOLDER holds the data sets. Stretches of the track are held out. The figures of docs/choosing.md and docs/format.md.
+FOLDER holds the data sets. Stretches of the track are held out. The figures of docs/choosing.md.
 Three minutes; `--rows 1000` takes 20 seconds.
 """
 
 import argparse
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from rich.progress import track
 
 from common import interpolated, require_data
-from wgpr import StreamingGPRegressor, WGPRegressor, diff, load
+from wgpr import StreamingGPRegressor, WGPRegressor
 from wgpr.datasets import load as load_dataset
 from wgpr.metrics import scores
 from wgpr.survey import hold_out
@@ -46,22 +44,6 @@ def compare_settings(X: np.ndarray, y: np.ndarray) -> None:
         )
 
 
-def measure_maps(X: np.ndarray, y: np.ndarray, next_X: np.ndarray, next_y: np.ndarray) -> None:
-    """Bytes and precision of compact maps and of a difference (docs/format.md)."""
-    model = WGPRegressor.published(threshold=3, random_state=0).fit(X, y)
-    with TemporaryDirectory() as folder:
-        model.save(Path(folder) / "lake.map", compact=True)
-        small = load(Path(folder) / "lake.map")
-    queries = X[::3]
-    (mean, std), (small_mean, small_std) = (one.predict(queries, return_std=True) for one in (model, small))
-    full_bytes, compact_bytes = len(model.to_bytes()), len(model.to_bytes(compact=True))
-    print(f"{model.n_models_} models: {full_bytes:,} bytes, compact {compact_bytes:,}")
-    print(f"compact: mean off by {abs(small_mean - mean).max():.1e} m")
-    print(f"compact: std off by {abs(small_std / std - 1).max():.1e} of itself")
-    model.partial_fit(next_X, next_y)
-    print(f"difference after one batch: {len(diff(small, model)):,} bytes")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with the data sets")
@@ -69,7 +51,6 @@ def main() -> None:
     arguments = parser.parse_args()
     require_data(parser, arguments.data, ["opinicon"])
     lake, n = load_dataset("opinicon", arguments.data), arguments.rows
-    measure_maps(lake.X[:n], lake.y[:n], lake.X[n : n + 100], lake.y[n : n + 100])
     compare_settings(lake.X[:n], lake.y[:n])
 
 

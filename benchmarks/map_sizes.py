@@ -1,6 +1,8 @@
-"""Measure the sizes of saved maps and the rounding of compact ones, and write both into docs/format.md.
+"""Lake Opinicon as saved maps: sizes, rounding of compact maps, differences. Writes the table of docs/format.md.
 
-python benchmarks/map_sizes.py --data FOLDER
+    python benchmarks/map_sizes.py --data FOLDER
+
+FOLDER holds the data sets. One minute.
 """
 
 import argparse
@@ -10,10 +12,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from common import ROOT, require_data
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "format.md"
+PAGE = ROOT / "docs" / "format.md"
 BEGIN, END = "<!-- measured by benchmarks/map_sizes.py -->", "<!-- end of the measurements -->"
 
 N_ROWS, N_MORE = 8000, 100
@@ -72,9 +75,11 @@ def table(X: np.ndarray, y: np.ndarray) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with the data sets")
-    lake = load_dataset("opinicon", parser.parse_args().data)
+    folder = parser.parse_args().data
+    require_data(parser, folder, ["opinicon"])
+    lake = load_dataset("opinicon", folder)
     measured = (
         'In a compact map, a sparse model with d = 2 and the kernel "rq" (p = 5) takes '
         f"{compact_model_bytes(50):,} bytes for M = 50\n"
