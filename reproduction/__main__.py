@@ -19,7 +19,7 @@ from reproduction.results import Results, ResultsError
 from reproduction.studies import all_jobs
 from wgpr.datasets import DATASETS as FILES
 from wgpr.datasets import load
-from wgpr.io.atomic import write_whole
+from wgpr.io.files import write_file
 from wgpr.report import html_page
 
 OUTPUT, RESULTS = Path("wgpr-paper"), "results.jsonl"
@@ -86,14 +86,14 @@ def reproduce(output: Path, plan: Plan, *, folder: Path | None, n_jobs: int, fre
     if len(results):
         console.print(f"{len(results):,} results are there already ({results.path})")
     jobs = all_jobs(plan, names)
-    with progress_bar(console, jobs, results) as progress:
+    with progress_bar(jobs, results, console=console) as progress:
         failures = run(jobs, results, folder=folder, plan=plan, n_jobs=n_jobs, progress=progress)
     with console.status("drawing the report"):
         content, footer = (
             sections(results, plan, missing, failures),
             f"Made by python -m reproduction. Plan: {plan.name}.",
         )
-        write_whole(output / "report.html", html_page(TITLE, content, footer=footer).encode())
+        write_file(output / "report.html", html_page(TITLE, content, footer=footer).encode())
         write_markdown(output / "report.md", TITLE, content, footer=footer)
     return failures
 

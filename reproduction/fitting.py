@@ -111,25 +111,18 @@ def fit_exact_gp(stream: Dataset, seed: int) -> tuple[LocalGPRegressor, Values]:
     """
     started = process_time()
     few = _sample(len(stream.y), CALIBRATION_ROWS, seed)
-    calibrated = [_one_exact_model(kernel, None).fit(stream.X[few], stream.y[few]) for kernel in KERNELS]
+    # Never a second model, and no row dropped.
+    single: Settings = {"w_gen": 0.0, "max_samples": None, "batch_size": EXACT_ROWS, "n_calibration": CALIBRATION_ROWS}
+    calibrated = [
+        LocalGPRegressor(kernel=kernel, random_state=0, **single).fit(stream.X[few], stream.y[few])
+        for kernel in KERNELS
+    ]
     best = max(calibrated, key=lambda model: model.models_[0].log_evidence)
     many = _sample(len(stream.y), EXACT_ROWS, seed)
-    model = _one_exact_model(best.kernel, best.hyperparameters_[0]).fit(stream.X[many], stream.y[many])
+    model = LocalGPRegressor(**{**best.get_params(), "hyperparameters": best.hyperparameters_[0]})
+    model.fit(stream.X[many], stream.y[many])
     seconds = process_time() - started
     return model, {"seconds": seconds, "settings": {"kernel": best.kernel, "rows": len(many)}, **_size(model)}
-
-
-def _one_exact_model(kernel: str, hyperparameters: Any) -> LocalGPRegressor:
-    """Never a second model, and no row dropped."""
-    return LocalGPRegressor(
-        w_gen=0.0,
-        hyperparameters=hyperparameters,
-        n_calibration=CALIBRATION_ROWS,
-        max_samples=None,
-        batch_size=EXACT_ROWS,
-        kernel=kernel,
-        random_state=0,
-    )
 
 
 def fit_interpolation(stream: Dataset) -> tuple[Callable[[Array], Array], Values]:

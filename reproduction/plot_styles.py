@@ -41,7 +41,7 @@ STYLES = {
 RATIO_TICKS = ((1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))
 COUNT_TICKS = ((1, 2, 3, 5, 7), (1, 2, 5), (1,))
 _MAX_TICKS = 10
-_HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.5}
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.5}
 
 
 class Dots(NamedTuple):

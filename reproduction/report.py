@@ -83,7 +83,7 @@ def sections(results: Results, plan: Plan, missing: Sequence[str], failures: Seq
         "What was run": [_origin(results)],
     }
     found = {heading: [item for item in content if item is not None] for heading, content in parts.items()}
-    return [Section(heading, content or ["Not run: its data are missing."]) for heading, content in found.items()]
+    return [Section(heading, content or ["There are no results."]) for heading, content in found.items()]
 
 
 def _limits(plan: Plan, missing: Sequence[str], failures: Sequence[Failure]) -> list[str]:

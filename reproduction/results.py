@@ -12,11 +12,12 @@ from platform import python_version
 from subprocess import DEVNULL, CalledProcessError, check_output
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from reproduction.plan import Plan
 
-_LIBRARIES = ("wgpr", "numpy", "scipy", "scikit-learn")
+_LIBRARIES = ("wgpr", "numpy", "scipy", "scikit-learn")  # that the numbers depend on
 _OLD_NAMES = {"course": "dataset", "data": "dataset"}  # of keys in older files
 
 Key = Mapping[str, str | int | float]
@@ -43,7 +44,8 @@ class Results:
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        self.path, self.commit, self.versions = path, commit(), versions()
+        self.path, self.commit = path, commit()
+        self.versions = {"python": python_version(), **{library: version(library) for library in _LIBRARIES}}
         self._results: dict[str, Result] = {}
         self._frames: dict[str, pd.DataFrame] = {}
         if path.exists() and path.stat().st_size:
@@ -82,9 +84,10 @@ class Results:
             rows = [{**dict(_flat(result.values)), **result.key} for result in self if result.study == study]
             self._frames[study] = pd.DataFrame(rows)
         frame = self._frames[study]
+        is_wanted = np.full(len(frame), True)
         for name, value in where.items():
-            frame = frame[frame[name] == value] if name in frame else frame[:0]
-        return frame
+            is_wanted &= frame[name].to_numpy() == value if name in frame else False
+        return frame[is_wanted]
 
     def _keep(self, parts: Mapping[str, Any]) -> None:
         key = {_OLD_NAMES.get(name, name): _restored(value) for name, value in parts["key"].items()}
@@ -116,11 +119,6 @@ def _parsed(line: bytes, path: Path, number: int = 1) -> dict[str, Any]:
     if not isinstance(parts, dict) or not ({"study", "key", "result", "commit"} <= set(parts) or number == 1):
         raise ResultsError(f"line {number} of {path} is no result; {remedy}")
     return parts
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the libraries that the numbers depend on."""
-    return {"python": python_version(), **{library: version(library) for library in _LIBRARIES}}
 
 
 def commit() -> str:

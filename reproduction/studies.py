@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -154,7 +155,10 @@ _CURVE_POINTS = 25
 def table_jobs(plan: Plan, datasets: Sequence[str]) -> list[Job]:
     """The fits of the search, the references, and the final fits with the settings of the search."""
     jobs = []
-    for key in [{"dataset": dataset, "trial": trial} for dataset in datasets for trial in range(plan.n_trials)]:
+    keys: list[dict[str, Any]] = [
+        {"dataset": name, "trial": trial} for name in datasets for trial in range(plan.n_trials)
+    ]
+    for key in keys:
         for name, method in METHODS.items():
             cost, chosen = (
                 cost_of(key["dataset"], name, plan),
@@ -229,7 +233,9 @@ UPDATES = ("learned", "frozen")
 
 def _ablation_jobs(plan: Plan, datasets: Sequence[str]) -> list[Job]:
     """A fit for each splitting rule and update, predicted by all rules; and for each number of candidates."""
-    rules = [(ABLATION, {"splitting": splitting, "update": update}) for splitting in SPLITTING for update in UPDATES]
+    rules: list[tuple[str, dict[str, Any]]] = [
+        (ABLATION, {"splitting": splitting, "update": update}) for splitting in SPLITTING for update in UPDATES
+    ]
     numbers = [(CANDIDATES, {"n_candidates": n_candidates}) for n_candidates in plan.n_candidates]
     return [
         Job(study, {"dataset": dataset, **variant, "trial": trial}, fit_variant, cost, thresholds)

@@ -593,7 +593,7 @@ def test_progress_shows_the_time_left_by_the_cost_of_what_is_left(results):
     results.add("study", {"number": 0}, {})
     clock, output = [100.0], io.StringIO()
     console = Console(file=output, width=100, force_terminal=True)
-    with progress_bar(console, jobs, results, get_time=lambda: clock[0]) as progress:
+    with progress_bar(jobs, results, console=console, get_time=lambda: clock[0]) as progress:
         clock[0] = 160.0
         progress(jobs[1])
     assert "2/3 fits" in output.getvalue()
