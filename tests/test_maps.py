@@ -416,11 +416,38 @@ def test_a_forged_file_is_refused_or_answers(regressor, damage, tmp_path):
             assert all(record.decision in ("new", "update", "both") for record in loaded.history_)
 
 
-def test_a_map_without_models_and_rows_is_refused(tmp_path):
-    contents = encode_estimator(fitted(published), compact=False)
-    arrays = {name: array for name, array in contents.arrays.items() if name != "n_inputs"}
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("n_inputs", None, "list of models"),
+        ("n_inputs", 0, "array n_inputs"),
+        ("n_inputs", 2**62, "array inputs"),
+        ("n_seen", 0, "array n_seen"),
+        ("n_summary", 16, "array n_summary"),
+        ("inputs", 1e300, "array inputs"),
+        ("theta", -1.0, "array theta"),
+        ("neighbourhood", 0.0, "array neighbourhood"),
+        ("L", 0.0, "array L"),
+        ("L_B", -1.0, "array L_B"),
+        ("alpha", np.nan, "array alpha"),
+        ("R", None, "no array R"),
+        ("step_seconds", np.nan, "array step_seconds"),
+        ("step_changes", -1, "array changes"),
+        ("waiting_X", np.inf, "array waiting_X"),
+        ("residuals", -1.0, "residuals"),
+    ],
+)
+def test_an_array_that_makes_no_sense_is_refused(name, value, message, tmp_path):
+    """Its first number, or the second of residuals, a variance, is another one; or it is missing."""
+    contents = encode_estimator(streamed(WGPRegressor), compact=False)
+    arrays = {key: array.copy() for key, array in contents.arrays.items()}
+    if value is None:
+        arrays |= {"waiting_X": arrays["waiting_X"][:0], "waiting_y": arrays["waiting_y"][:0]}
+        del arrays[name]
+    else:
+        arrays[name].flat[1 if name == "residuals" else 0] = value
     (tmp_path / "a.map").write_bytes(container.encode(contents._replace(arrays=arrays)))
-    with pytest.raises(MapError, match="list of models"):
+    with pytest.raises(MapError, match=f"a.map is damaged.*{message}"):
         load(tmp_path / "a.map")
 
 

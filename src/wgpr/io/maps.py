@@ -47,7 +47,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
     try:
         return decode_estimator(contents)
     except _WRONG_CONTENTS as error:
-        writer, reader = contents.header.get("wgpr"), version("wgpr")
+        writer, reader = " ".join(str(contents.header.get("wgpr"))[:20].split()), version("wgpr")
         if _release(writer) > _release(reader):
             raise _map_error(f"{path} was written by wgpr {writer}, this is {reader}", error, "upgrade wgpr") from error
         raise _map_error(f"{path} is damaged", error, "use a backup or fit again") from error
@@ -81,8 +81,8 @@ def _map_error(fault: str, error: Exception, remedy: str) -> MapError:
     return MapError(f"{fault}: {reason}; {remedy}")
 
 
-def _release(version: Any) -> list[int]:
-    return [int(number) for number in re.findall(r"\d{1,9}", str(version)[:40])]
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _decompress(difference: bytes) -> bytes:
