@@ -12,7 +12,6 @@ version = release = version_of("wgpr")
 extensions = ["myst_parser", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py"]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 sphinx_gallery_conf = {

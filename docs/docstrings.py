@@ -14,7 +14,7 @@ from typing import Any
 NAMES = r"[A-Za-z]\w*(?:, [A-Za-z]\w*)*"
 BEGIN = re.compile(rf"{NAMES} : ")
 EACH = re.compile(rf"(?:^|[;,.] )({NAMES}) : ")
-WIDTH = 110
+WIDTH = 92  # fits a column of the site
 
 
 def reference(line: str, level: int) -> Iterator[str]:
