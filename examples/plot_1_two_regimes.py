@@ -2,8 +2,8 @@
 A line with two regimes
 =======================
 
-A field that is smooth on its left half and rugged on its right half, in the order in which an instrument would see
-it. One Gaussian process has one length-scale, and the world has two.
+A field that is smooth on its left half and rugged on its right half, in the order in which an instrument would
+measure it. One Gaussian process has one length-scale, and the field has two.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from wgpr.plots import plot_1d, plot_history
 X, y, f = two_regimes(random_state=0)
 
 # %%
-# WGPR as it comes, and one streaming Gaussian process. Both see 70 rows at a time. Rows wait for their batch, and
-# are known to ``predict`` all the same; ``flush`` learns them at the end.
+# WGPR with its default settings, and one streaming Gaussian process. Both get 70 rows at a time. Rows wait until a
+# batch is full; ``predict`` uses them while they wait, and ``flush`` learns them at the end.
 
 ensemble = WGPRegressor(random_state=0)
 single = StreamingGPRegressor(random_state=0)
@@ -32,17 +32,17 @@ for model in (ensemble.flush(), single.flush()):
 
 # %%
 # The ticks at the bottom are the pseudo-inputs. WGPR takes as many as each model needs: few on the smooth half, many on
-# the rugged one. The single model spreads its 50 over the whole line, and has one length-scale for both halves, that of
-# the rugged one: on the left it wobbles, and is less sure.
+# the rugged one. The single model spreads its 50 over the whole line, and uses the length-scale of the rugged half for
+# both: on the left its mean fits the noise, and its band is wider.
 
 figure, axes = plt.subplots(2, sharex=True, figsize=(9, 6), layout="constrained")
 plot_1d(ensemble, X, y, ax=axes[0])
 plot_1d(single, X, y, ax=axes[1])
 
 # %%
-# What WGPR decided by: how likely each batch is for the best of the models that were tried, and as a model of its own.
-# At the change of regime the old model finds it far less likely, and a second model starts. Length-scale and noise of
-# both:
+# The evidence that WGPR decided by: the log evidence of each batch under the best of the candidate models, and under a
+# model of the batch alone. At the change of regime the old model has far less evidence, and a second model starts. The
+# length-scale and the noise of both are printed.
 
 figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
 plot_history(ensemble, ax=ax)

@@ -19,8 +19,8 @@ survey = fly(terrain, n_test=2000, random_state=0)
 print(f"{len(survey.y):,} samples; held out: {survey.held_out}")
 
 # %%
-# No setting is chosen. Rows of neighbouring lines wait in a buffer until there are enough of one region, so that models
-# know regions rather than lines.
+# All settings are the defaults. Rows of neighbouring lines wait until there are enough of one region, so that each
+# model learns a region and not a line.
 
 model = WGPRegressor(random_state=0)
 for first in range(0, len(survey.y), 100):
@@ -38,14 +38,14 @@ print(f"WGPR, {model.n_models_} models: RMSE {result.rmse:.1f} m, {result.covera
 print(f"linear interpolation of all samples: RMSE {baseline.rmse:.1f} m")
 
 # %%
-# Linear interpolation is hard to beat where lines are dense and the noise is small. It keeps every sample and knows
-# no uncertainty; the ensemble keeps a few models. Its intervals hold somewhat less than they promise: they are
-# calibrated on the rows of the flight, and these places are between the lines.
+# Linear interpolation is hard to beat where lines are dense and the noise is small. It keeps every sample and has no
+# uncertainty; the ensemble keeps a few models. The intervals of WGPR cover a little less than 95 %, because they are
+# calibrated on the rows of the flight, and the held-out points are between the lines.
 #
-# The truth, the map on the same colour scale, how sure it is, and which model answers where.
+# The truth, the prediction on the same colour scale, its standard deviation, and the model that answers.
 
 low, high = terrain.elevation.min(), terrain.elevation.max()
-grid = model.predict_grid(spacing=0.3)
+grid = model.predict_grid(spacing=0.2)
 figure, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
 plot_field(terrain.elevation, terrain.region, ax=axes[0, 0], label="elevation [m]", vmin=low, vmax=high)
 axes[0, 0].set(xlabel="east [km]", ylabel="north [km]")

@@ -1,9 +1,8 @@
 """
-Compare methods, and ask whether they are honest
-================================================
+Compare methods and their calibration
+=====================================
 
-All methods have the same interface. RMSE says how good the mean is; the calibration says whether the intervals hold
-what they promise.
+All methods have the same interface. The RMSE measures the mean, and the calibration measures the intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +27,7 @@ methods = (
 )
 
 # %%
-# The interval of an observation is asked for, because the held-out rows have noise.
+# The standard deviation is that of an observation, because the held-out rows have noise.
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True, layout="constrained")
 for model, ax in zip(methods, axes, strict=True):
@@ -40,6 +39,6 @@ for model, ax in zip(methods, axes, strict=True):
     ax.set_title(name, fontsize="medium")
 
 # %%
-# Above the diagonal a model is more careful than it need be, below it is too sure of itself. The last two have a flat
-# part: they are too careful about most of the rows, and too sure of the others. One number, such as the coverage,
-# would not tell.
+# Above the diagonal the intervals are too wide, below it they are too narrow. The curve of ``LocalGPRegressor`` has a
+# flat part: its intervals are too wide for most of the rows and too narrow for the others. One number, such as the
+# coverage of the 95 % interval, would not show this.

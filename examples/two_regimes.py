@@ -2,7 +2,7 @@
 
     python examples/two_regimes.py [picture.png]
 
-One Gaussian process has one length-scale, and the world has two. WGPR notices, and starts a second model.
+One Gaussian process has one length-scale, and the field has two. WGPR starts a second model where the field changes.
 """
 
 import sys
