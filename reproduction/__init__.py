@@ -1,1 +1,1 @@
-"""The paper, reproduced: its figures and tables, beside the published numbers, and the studies that it left open."""
+"""The figures and tables of the paper, computed again, and further studies: `python -m reproduction --data FOLDER`."""

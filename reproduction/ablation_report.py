@@ -130,12 +130,12 @@ def _words_on_candidates(candidates: pd.DataFrame) -> str:
 
 def _words_on_best(errors: pd.DataFrame) -> str:
     """The best combination of each data set."""
-    means = errors.groupby(["dataset", *_PUBLISHED])["rmse"].mean()
-    parts = ["All elements together."]
-    for dataset in (name for name in ABLATION_DATASETS if name in means):
-        found, published = means[dataset], tuple(_PUBLISHED.values())
-        best = ", ".join(found.idxmin()).replace("_", " ")
-        theirs = f", that of the published one {found[published]:.3g}" if published in found else ""
-        least = f"the least error of the {len(found)} combinations is {found.min():.3g} ({best})"
-        parts.append(f"{TITLES[dataset]}: {least}{theirs}.")
+    parts, published = ["All elements together."], tuple(_PUBLISHED.values())
+    for dataset in ABLATION_DATASETS:
+        means = errors[errors["dataset"] == dataset].groupby(list(_PUBLISHED), sort=False)["rmse"].mean()
+        if len(means):
+            best = ", ".join(means.idxmin()).replace("_", " ")
+            theirs = f", that of the published one {means[published]:.3g}" if published in means else ""
+            least = f"the least error of the {len(means)} combinations is {means.min():.3g} ({best})"
+            parts.append(f"{TITLES[dataset]}: {least}{theirs}.")
     return " ".join(parts)

@@ -41,8 +41,8 @@ def conclusions(results: Results, plan: Plan) -> list[Conclusion]:
         _complete(results),
         _stable(results),
         *(_better_than_published(results, dataset) for dataset in ("kin40k", "abalone", "pumadyn")),
-        _better_than_rivals(results, OURS),
-        _better_than_rivals(results, ANY_RULE),
+        _better_than_baselines(results, OURS),
+        _better_than_baselines(results, ANY_RULE),
         _two_models(results, plan),
         _more_models_of_solar(results, plan),
     ]
@@ -105,26 +105,26 @@ def _better_than_published(results: Results, dataset: str) -> Conclusion:
     return Conclusion(what, f"{limit:.3f}", measured, bool(ours.mean() <= limit))
 
 
-def _better_than_rivals(results: Results, method: str) -> Conclusion:
+def _better_than_baselines(results: Results, method: str) -> Conclusion:
     """Errors that are equal to four digits are a tie, which is enough."""
     datasets = [dataset for dataset in datasets_of(results) if len(_errors(results, dataset, method))]
-    behind = {dataset: rivals for dataset in datasets if (rivals := _rivals_ahead(results, dataset, method))}
+    behind = {dataset: baselines for dataset in datasets if (baselines := _baselines_ahead(results, dataset, method))}
     n_won = len(datasets) - len(behind)
-    losses = "; ".join(f"{DATASETS[dataset]}: {', '.join(rivals)}" for dataset, rivals in behind.items())
+    losses = "; ".join(f"{DATASETS[dataset]}: {', '.join(baselines)}" for dataset, baselines in behind.items())
     measured = f"{n_won} of {len(datasets)}{'; behind on ' + losses if losses else ''}"
     is_reached = n_won >= _WANTED_WINS if len(datasets) == len(DATASETS) else None
     wanted = f"{_WANTED_WINS} of {len(DATASETS)}"
     return Conclusion(f"data sets where {method} is at or below our SOLAR and OVFE", wanted, measured, is_reached)
 
 
-def _rivals_ahead(results: Results, dataset: str, method: str) -> list[str]:
-    """The rivals with a smaller error, by how much of it, and in how many trials."""
+def _baselines_ahead(results: Results, dataset: str, method: str) -> list[str]:
+    """The baselines with a smaller error, by how much of it, and in how many trials."""
     ours, texts = _errors(results, dataset, method), []
-    for rival in ("SOLAR", "OVFE"):
-        theirs = _errors(results, dataset, rival)
+    for baseline in ("SOLAR", "OVFE"):
+        theirs = _errors(results, dataset, baseline)
         if len(theirs) and ours.mean() > 1.00005 * theirs.mean():
             n_won = int((theirs.reindex(ours.index) < ours).sum())
-            texts.append(f"{rival} by {ours.mean() / theirs.mean() - 1:.1%} (in {n_won} of {len(ours)} trials)")
+            texts.append(f"{baseline} by {ours.mean() / theirs.mean() - 1:.1%} (in {n_won} of {len(ours)} trials)")
     return texts
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from joblib import parallel_config
+from paper_jobs import count, total
 from rich.console import Console
 from sklearn.base import clone
 
-from paper_jobs import count, total
 from reproduction import __main__ as command
 from reproduction import fitting, studies
 from reproduction import results as results_module

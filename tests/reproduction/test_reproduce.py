@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from paper_results import SEARCH_SEED, SEEDS, add_ablation, add_all, add_stability, add_sweep, add_tables
 from typer.testing import CliRunner
 
-from paper_results import SEARCH_SEED, SEEDS, add_all, add_stability, add_sweep, add_tables
 from reproduction import __main__ as command
 from reproduction import figures, published, report, studies
 from reproduction import results as results_module
+from reproduction.ablation_report import ablation_content
 from reproduction.comparison import comparison_tables
 from reproduction.conclusions import conclusions
 from reproduction.methods import METHODS
@@ -24,7 +25,7 @@ from reproduction.plan import FULL, QUICK
 from reproduction.results import Results, ResultsError
 from wgpr.report import Table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = replace(
     QUICK,
     name="tiny",
@@ -297,6 +298,24 @@ def test_the_rest_is_noise_only_near_the_error_of_an_exact_gp(results, exact, is
     assert ("the rest is noise" in row_of(results, "WGPR, Pumadyn-8nm")[-1]) == is_noise
 
 
+def test_the_ablation_is_told_in_words(results):
+    add_ablation(results)
+    *words, splitting, prediction, update, candidates = ablation_content(results)
+    _, on_splitting, on_prediction, on_update, on_candidates, best = words
+    each = "(Two-regime toy {0}, Lake Tzibana {0}, SARCOS (subset) {0}, kin40k {0})."
+    assert on_update == f"Update. Frozen in place of learned: +50% {each.format('+50%')}"
+    assert f"Evidence in place of wasserstein: +100% {each.format('+100%')}" in on_splitting
+    assert f"Robust bcm in place of nearest: +400% {each.format('+400%')}" in on_prediction
+    assert "1 in place of 5: +47%, in 0.33 times the time" in on_candidates
+    assert "all in place of 5: -12%, in 3.50 times the time" in on_candidates
+    assert "kin40k: the least error of the 50 combinations is 1 (wasserstein, nearest, learned), that of" in best
+    assert splitting.rows[:2] == [("wasserstein", *["1.00 ± 0.00 (1)"] * 4), ("evidence", *["2.00 ± 0.00 (2)"] * 4)]
+    assert update.rows == [("learned", *["1.00 ± 0.00"] * 4), ("frozen", *["1.50 ± 0.00"] * 4)]
+    assert [row[0] for row in prediction.rows] == list(studies.PREDICTION)
+    assert candidates.rows[3] == ("5", *["1.70 ± 0.71 (6 s)"] * 4)
+    assert candidates.bold_rows == [3]
+
+
 @pytest.mark.usefixtures("_without_figures")
 @pytest.mark.parametrize("names", [("motorcycle",), ("motorcycle", "tzibana-raw")])
 def test_raw_fixes_are_mentioned_only_if_they_were_run(results, names):
@@ -320,7 +339,7 @@ def test_a_conclusion_depends_on_the_error(results, rmse, is_reached):
     assert conclusion(results, "RMSE of WGPR on Abalone").is_reached is None
 
 
-def test_rivals_are_compared_trial_by_trial(results):
+def test_baselines_are_compared_trial_by_trial(results):
     add_tables(results)
     assert conclusion(results, "data sets where WGPR is").measured == "6 of 6"
     for trial, rmse in enumerate((1.0, 1.0, 10.0)):

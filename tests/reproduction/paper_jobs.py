@@ -1,4 +1,4 @@
-"""Work for the jobs in test_paper.py. It is a module of its own so that worker processes import little."""
+"""Work for the jobs in test_studies.py. It is a module of its own so that worker processes import little."""
 
 
 def count(number, folder, plan):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-
 from paper_results import N_MODELS, SEEDS, add_ablation, add_all, add_tables, add_toy, scored
+
 from reproduction import figures, published
 from reproduction import results as results_module
 from reproduction.figures import PREDICTION, SPLITTING
