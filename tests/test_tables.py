@@ -17,10 +17,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from wgpr.io.tables import Chunk, Table, TableError, TableFormat, expand, kind_of, write_table
+from wgpr.io.columns import columns_to_learn, guess_message
+from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 
 SKIP = TableFormat(missing="skip")
 VALUES = np.array([[1.5, -2.0, 30.0], [4.25, 5e-3, -6.125]])
+TEXT = "is not a number; correct it or choose another column, or use --missing skip"
+WIDTH = "in the first row; correct the line or choose another --separator"
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -33,6 +36,24 @@ def file(tmp_path):
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(path)
+
+    return write
+
+
+@pytest.fixture
+def npz(tmp_path):
+    def write(name="t.npz", **arrays):
+        np.savez_compressed(tmp_path / name, **arrays)
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    def write(columns, **options):
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet", **options)
+        return str(tmp_path / "t.parquet")
 
     return write
 
@@ -52,7 +73,7 @@ def read(paths, columns=None, format=None, chunk_rows=10_000):
 
 
 def message(paths, columns=None, format=None):
-    """What the user is told, without the folder, once it is clear that it is one sentence that ends with an advice."""
+    """What the user is told, without the folder, once it is clear that it is one sentence that ends with a remedy."""
     with pytest.raises(TableError) as error:
         read(paths, columns, format)
     text = str(error.value)
@@ -82,9 +103,10 @@ DIALECTS = {
     "quotes": b'"a","b","c"\n"1.5","-2.0","30"\n"4.25","5e-3","-6.125"\n',
     "quotes behind blanks": b'"a", "b", "c"\n"1.5", "-2.0", "30"\n4.25, 5e-3, -6.125\n',
     "quotes between blanks": b'"a"  "b"  "c"\n"1.5"  -2.0  30\n4.25  "5e-3"  -6.125\n',
-    "comments": b"# made by hand\n\n# a,b\na,b,c\n1.5,-2.0,30\n  # well\n4.25,5e-3,-6.125\n#\n",
+    "comments": b"# made by hand\n\n# a,b\na,b,c\n1.5,-2.0,30\n  # well\n4.25,5e-3,-6.125\n#1,2,3\n",
     "unbalanced quote in a comment": b'a,b,c\n# "so,"called\n1.5,-2.0,30\n4.25,5e-3,-6.125\n',
     "blank lines": b"\n\na,b,c\n\n1.5,-2.0,30\n  \n4.25,5e-3,-6.125\n\n",
+    "blank lines of separators": b"a\tb\tc\n1.5\t-2.0\t30\n\t\t\n4.25\t5e-3\t-6.125\n",
     "byte order mark": b"\xef\xbb\xbfa,b,c\n1.5,-2.0,30\n4.25,5e-3,-6.125\n",
     "UTF-16": "a,b,c\r\n1.5,-2.0,30\r\n4.25,5e-3,-6.125\r\n".encode("utf-16"),
     "big-endian UTF-16": b"\xfe\xff" + "a;b;c\n1,5;-2,0;30\n4,25;5e-3;-6,125\n".encode("utf-16-be"),
@@ -94,36 +116,34 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("content", DIALECTS.values(), ids=DIALECTS.keys())
-def test_every_dialect_gives_the_same_values(file, content):
+def test_every_dialect_gives_the_same_values(file, standard_input, content):
     table = Table([file(content)])
     (chunk,) = table.chunks()
     assert table.names == chunk.names == ("a", "b", "c")
     np.testing.assert_array_equal(chunk.values, VALUES)
-
-
-@pytest.mark.parametrize("content", DIALECTS.values(), ids=DIALECTS.keys())
-def test_standard_input_is_text_of_any_dialect(standard_input, content):
     standard_input(content)
     table = Table(["-"])
     (chunk,) = table.chunks(["c", "a"])
-    assert table.total_bytes is None
-    assert table.bytes_read == len(content)
-    assert chunk.file == "standard input"
+    assert (table.total_bytes, table.bytes_read, chunk.file) == (None, len(content), "standard input")
     np.testing.assert_array_equal(chunk.values, VALUES[:, [2, 0]])
-
-
-def test_standard_input_is_not_closed(standard_input):
-    standard_input(DIALECTS["commas"])
-    read("-")
+    del table
+    gc.collect()
     assert not sys.stdin.buffer.closed
 
 
-def test_numbers_may_be_quoted_and_have_decimal_commas_between_commas(file):
-    path = file('a,b\n"1,5","2,5"\n"3,5",4\n')
-    values = read(path, format=TableFormat(separator=",", decimal=","))
-    np.testing.assert_array_equal(values, [[1.5, 2.5], [3.5, 4.0]])
-    path = file("a,b\n1,2\n3,4\n")
-    np.testing.assert_array_equal(read(path, ["a"], TableFormat(separator=",", decimal=",")), [[1], [3]])
+@pytest.mark.parametrize(
+    ("content", "format", "values"),
+    [
+        ('a,b\n"1,5","2,5"\n"3,5",4\n', {"separator": ",", "decimal": ","}, [[1.5, 2.5], [3.5, 4.0]]),
+        ("a,b\n1,2\n3,4\n", {"separator": ",", "decimal": ","}, [[1, 2], [3, 4]]),
+        ("a:b\n1:2\n", {"separator": ":"}, [[1, 2]]),
+        ("1,5 2,5\n", {"decimal": ","}, [[1.5, 2.5]]),
+        ("a\n1,5\n2,5\n", {"separator": ";"}, [[1.5], [2.5]]),
+        ("a\n1.5\n  \n2.5\n", {}, [[1.5], [2.5]]),
+    ],
+)
+def test_separator_and_decimal_can_be_told(file, content, format, values):
+    np.testing.assert_array_equal(read(file(content), format=TableFormat(**format)), values)
 
 
 def test_text_in_unused_columns_is_fine(file):
@@ -139,47 +159,15 @@ def test_text_in_unused_columns_is_fine(file):
     assert chunk.lines.tolist() == [2, 3, 7, 8]
 
 
-def test_names_may_be_in_latin_1_or_utf_8(file):
-    assert Table([file("Höhe,b\n1,2\n".encode("latin-1"))]).names == ("Höhe", "b")
-    assert Table([file("Höhe,b\n1,2\n".encode())]).names == ("Höhe", "b")
-
-
-def test_a_name_may_have_a_separator_or_a_line_break(file):
-    path = file('"depth, m","a\nb"\n1,2\n3,x\n')
-    assert Table([path]).names == ("depth, m", "a\nb")
-    assert message(path).startswith("survey.csv, line 4, column 'a\\nb': 'x' is not a number;")
-
-
-def test_a_record_may_end_behind_its_block(file):
-    path = file('a,note\n1,"x\ny\nz"\n2,"u\nv"\n3,w\n')
-    chunks = list(Table([path]).chunks(["a"], chunk_rows=1))
-    assert [chunk.values.item() for chunk in chunks] == [1, 2, 3]
-    assert [chunk.first_line for chunk in chunks] == [2, 5, 7]
-
-
-def test_header_is_found_out_or_told(file):
-    path = file("2019,2020\n1,2\n")
-    assert Table([path]).names == ("x1", "x2")
-    assert Table([path], TableFormat(header=True)).names == ("2019", "2020")
-    assert Table([file("1,NA,3\n4,5,6\n")]).names == ("x1", "x2", "x3")
-    assert Table([file(",a,b\n0,5,6\n")]).names == ("", "a", "b")
-
-
-def test_header_that_is_none(file):
-    path = file("a,b\n1,2\n")
-    assert message(path, format=TableFormat(header=False)).startswith("survey.csv, line 1, column 1: 'a' is not a num")
-
-
-def test_separator_and_decimal_can_be_told(file):
-    path = file("a:b\n1:2\n")
-    np.testing.assert_array_equal(read(path, format=TableFormat(separator=":")), [[1, 2]])
-    path = file("1,5 2,5\n")
-    np.testing.assert_array_equal(read(path, format=TableFormat(decimal=",")), [[1.5, 2.5]])
-
-
 @pytest.mark.parametrize(
     ("content", "names"),
     [
+        ("Höhe,b\n1,2\n".encode("latin-1"), ("Höhe", "b")),
+        ("Höhe,b\n1,2\n", ("Höhe", "b")),
+        ('"depth, m","a\nb"\n1,2\n', ("depth, m", "a\nb")),
+        ("2019,2020\n1,2\n", ("x1", "x2")),
+        ("1,NA,3\n4,5,6\n", ("x1", "x2", "x3")),
+        (",a,b\n0,5,6\n", ("", "a", "b")),
         ("time,a,b\n2024-01-01 10:00:00,1.5,2.5\n", ("time", "a", "b")),
         ("time;a;b\n01.02.2024 10:00;1,5;2,5\n", ("time", "a", "b")),
         ('a,b,note\n1,2,"x;y"\n3,4,"u;v"\n', ("a", "b", "note")),
@@ -191,49 +179,59 @@ def test_separator_and_decimal_can_be_told(file):
         ("a\tb c\n" + "1\t2\n" * 20, ("a", "b c")),
     ],
 )
-def test_separator_is_found_out(file, content, names):
+def test_names_and_separator_are_found_out(file, content, names):
     assert Table([file(content)]).names == names
 
 
-def test_options_are_checked():
-    for option in ({"separator": ",,"}, {"separator": ""}, {"decimal": ";"}, {"missing": "ignore"}):
-        with pytest.raises(TableError, match=f"{next(iter(option))} must be"):
-            TableFormat(**option)
+def test_header_can_be_told(file):
+    assert Table([file("2019,2020\n1,2\n")], TableFormat(header=True)).names == ("2019", "2020")
+    told = message(file("a,b\n1,2\n"), format=TableFormat(header=False))
+    assert told == f"survey.csv, line 1, column 1: 'a' {TEXT}"
 
 
-def test_thousands_of_columns(file):
-    values = np.arange(3 * 5000.0).reshape(3, 5000)
-    path = file(pd.DataFrame(values).to_csv(index=False, header=[f"c{k}" for k in range(5000)]))
-    np.testing.assert_array_equal(read(path), values)
-    np.testing.assert_array_equal(read(path, ["c4999", "c1"]), values[:, [4999, 1]])
+def test_lines_are_counted_through_quotes_comments_and_blocks(file):
+    path = file('# first\n"a\nb",note\n1,"x\ny\nz"\n2,"u\nv"\n\n3,w\n')
+    chunks = list(Table([path]).chunks([1], chunk_rows=1))
+    assert [(chunk.values.item(), chunk.lines.tolist()) for chunk in chunks] == [(1, [4]), (2, [7]), (3, [10])]
+    (chunk,) = Table([file("# a comment\n" * 1000 + "a,b\n1,2\n")]).chunks()
+    assert chunk.lines.tolist() == [1002]
 
 
-def test_many_comments_come_before_the_header(file):
-    path = file("# a comment\n" * 1000 + "a,b\n1,2\n")
-    (chunk,) = Table([path]).chunks()
-    assert chunk.first_line == 1002
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"separator": ",,"}, {"separator": ""}, {"decimal": ";"}, {"missing": "ignore"}, {"header": "yes"}),
+        *({"nodata": "x"}, {"nodata": [1, float("nan")]}, {"nodata": [[1]]}, {"nodata": True}),
+    ],
+)
+def test_options_are_checked(option):
+    (name,) = option
+    with pytest.raises(TableError, match=f"{name} must be"):
+        TableFormat(**option)
 
 
 # Numbers
 
 
-@pytest.mark.parametrize("cell", ["1_000", "\u0661", "0x10", "1e", "1d5", "1.2.3", "1 2", "--1", "nan0", "1.5m", "1j"])
-def test_what_is_no_plain_decimal_number_is_refused(file, cell):
-    told = message(file(f"a,b\n1,2\n3,{cell}\n"))
-    assert told == f"survey.csv, line 3, column 'b': {cell!r} is not a number; correct it or choose another column"
-
-
-@pytest.mark.parametrize("cell", ["1e400", "-1e400", "inf", "-Infinity"])
-@pytest.mark.parametrize("format", [TableFormat(), SKIP])
-def test_infinity_is_an_error_in_any_case(file, cell, format):
-    told = message(file(f"a,b\n1,2\n3,{cell}\n"), format=format)
-    assert told == "survey.csv, line 3, column 'b': the value is infinite; correct it or remove the row"
-
-
-@pytest.mark.parametrize("cell", ["", "  ", '""', "NA", "n/a", "nan", "NaN", "-nan", "null", "NULL", "--"])
-def test_rows_with_missing_values_are_errors_or_skipped(file, cell):
+@pytest.mark.parametrize(
+    "cell", ["1_000", "\u0661", "0x10", "1e", "1d5", "1.2.3", "1 2", "--1", "nan0", "1.5m", "1j", "n.a.", "***", "True"]
+)
+def test_text_is_an_error_or_skipped(file, cell):
     path = file(f"a,b\n1,2\n3,{cell}\n5,6\n")
-    assert message(path) == "survey.csv, line 3, column 'b': the value is missing; correct it or use --missing skip"
+    assert message(path) == f"survey.csv, line 3, column 'b': {cell!r} {TEXT}"
+    np.testing.assert_array_equal(read(path, format=SKIP), [[1, 2], [5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [
+        *((cell, "missing") for cell in ("", "  ", '""', "NA", "n/a", "nan", "NaN", "-nan", "null", "NULL", "--")),
+        *((cell, "infinite") for cell in ("1e400", "-1e400", "inf", "-Infinity")),
+    ],
+)
+def test_rows_without_a_finite_number_are_errors_or_skipped(file, cell, what):
+    path = file(f"a,b\n1,2\n3,{cell}\n5,6\n")
+    assert message(path) == f"survey.csv, line 3, column 'b': the value is {what}; correct it or use --missing skip"
     table = Table([path], SKIP)
     (chunk,) = table.chunks()
     np.testing.assert_array_equal(chunk.values, [[1, 2], [5, 6]])
@@ -242,17 +240,34 @@ def test_rows_with_missing_values_are_errors_or_skipped(file, cell):
     np.testing.assert_array_equal(read(path, ["a"]), [[1], [3], [5]])
 
 
+@pytest.mark.parametrize(("nodata", "kept"), [(-99999, [2, 4]), ([-99999, 1e38], [2]), (7.0, [2, 3, 4, 5])])
+@pytest.mark.parametrize("format", ["error", "skip"])
+def test_declared_values_are_left_out(file, npz, nodata, kept, format):
+    table = Table(
+        [file("a,b,c\n1,2,7\n3,-99999,7\n4,1e38,7\n-99999.0,6,7\n")], TableFormat(nodata=nodata, missing=format)
+    )
+    lines = np.concatenate([chunk.lines for chunk in table.chunks(["a", "b"])])
+    assert lines.tolist() == kept
+    assert (table.n_rows, table.n_skipped) == (len(kept), 4 - len(kept))
+
+
+def test_declared_values_beside_others(file, npz):
+    path = file("a,b\n-9,NA\n-9.000001,5\n1.7e308,NA\n")
+    told = "survey.csv, line 4, column 'b': the value is missing; correct it or use --missing skip"
+    assert message(path, format=TableFormat(nodata=-9)) == told
+    np.testing.assert_array_equal(read(path, ["a"], TableFormat(nodata=[-9, -1.7e308])), [[-9.000001], [1.7e308]])
+    stored = npz(a=np.array([1.0, 1e38, 3.4028235e38], np.float32))
+    np.testing.assert_array_equal(read(stored, format=TableFormat(nodata=[1e38, 3.4028235e38])), [[1]])
+
+
 def test_decimal_mark_that_was_not_found_out_is_told(file):
     path = file("a;b\n" + "1;2\n" * 300 + "1,5;2\n")
     assert message(path) == "survey.csv, line 302, column 'a': '1,5' is not a number; correct it or use --decimal ,"
     assert read(path, format=TableFormat(decimal=","))[-1, 0] == 1.5
-
-
-@pytest.mark.parametrize("n_rows_between", [0, 20_000])
-def test_points_are_no_decimal_marks_beside_commas(file, n_rows_between):
-    path = file("a;b\n1,5;2,5\n" + "1;2\n" * n_rows_between + "1.234;2\n")
-    told = "column 'a': '1.234' is not a number; correct it or use --decimal ."
-    assert message(path, format=TableFormat(decimal=",")) == f"survey.csv, line {3 + n_rows_between}, {told}"
+    path = file("a;b\n1,5;2,5\n" + "1;2\n" * 20_000 + "1.234;2\n")
+    assert message(path).startswith(
+        "survey.csv, line 20003, column 'a': '1.234' is not a number; correct it or use --d"
+    )
 
 
 @same_folder
@@ -292,18 +307,19 @@ CELLS = st.one_of(
 
 @same_folder
 @given(
-    st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=5),
+    st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=5),
     st.sampled_from("\t|;"),
     st.sampled_from(".,"),
+    st.sampled_from(["error", "skip"]),
 )
-def test_plain_blocks_and_records_agree(tmp_path, rows, separator, decimal):
-    """The fast way and the careful way are the same function; a comment with a quote forces the careful one."""
+def test_plain_blocks_and_records_agree(tmp_path, rows, separator, decimal, missing):
+    """pandas and csv give the same; a comment with a quote forces the latter."""
     lines = ["a" + separator + "b", *(separator.join(row) for row in rows)]
     outcomes = []
     for name, last in (("fast.csv", ""), ("careful.csv", '# "\n')):
         path = tmp_path / name
         path.write_text("\n".join(lines) + "\n" + last, encoding="utf-8")
-        outcomes.append(outcome(path, TableFormat(separator=separator, decimal=decimal, header=True)))
+        outcomes.append(outcome(path, TableFormat(separator, decimal, header=True, missing=missing)))
     assert outcomes[0] == outcomes[1]
 
 
@@ -331,64 +347,53 @@ def test_garbage_is_an_error_or_a_table_but_never_a_crash(tmp_path, content, suf
 # Faults of text
 
 
-def test_ragged_rows(file):
-    advice = "correct the line or choose another --separator"
-    long, short = file("a,b\n1,2\n\n3,4,5\n"), file('a,b\n1,"2\n"\n3\n', "short.csv")
-    assert message(long) == f"survey.csv, line 4: the number of cells is 3, and 2 in the first row; {advice}"
-    assert message(short, ["a"]) == f"short.csv, line 4: the number of cells is 1, and 2 in the first row; {advice}"
-    assert message(file("1,2\n3,4,x\n"), [1, 2]).startswith("survey.csv, line 2: the number of cells is 3,")
+NUL = "a NUL byte does not belong in a text; save the table as text in UTF-8"
+QUOTE = "survey.csv, line 3: a quoted cell has no proper end; close each quote, and double those inside of quotes"
+EMPTY = "survey.csv is empty; give a file with at least one row"
+FAULTS = [
+    ("a,b\n1,2\n\n3,4,5\n", None, f"survey.csv, line 4: the number of cells is 3, and 2 {WIDTH}"),
+    ('a,b\n1,"2\n"\n3\n', ["a"], f"survey.csv, line 4: the number of cells is 1, and 2 {WIDTH}"),
+    ("1,2\n3,4,x\n", [1, 2], f"survey.csv, line 2: the number of cells is 3, and 2 {WIDTH}"),
+    ("a,b,c\n1,2,3\n4,5\n6,7,8,9\n", ["a"], f"survey.csv, line 3: the number of cells is 2, and 3 {WIDTH}"),
+    ('lon,depth\n1,"2"\n# so\n"3",deep\n', ["depth"], f"survey.csv, line 4, column 'depth': 'deep' {TEXT}"),
+    ('"depth, m","a\nb"\n1,2\n3,x\n', None, f"survey.csv, line 4, column 'a\\nb': 'x' {TEXT}"),
+    ("1,2\n3,x\n", None, f"survey.csv, line 2, column 2: 'x' {TEXT}"),
+    (f"a,b\n1,{'x' * 10_000}\n", None, f"survey.csv, line 2, column 'b': '{'x' * 40}...' {TEXT}"),
+    ("a,b\nx,1\n1,y\n", ["b", "a"], f"survey.csv, line 2, column 'a': 'x' {TEXT}"),
+    *(
+        ('a,note\n1,"fine"\n' + rest, ["a"], QUOTE)
+        for rest in ('3,"x\n5,y\n', '3,"x\n5,"y\n', '3,"x" y\n', '3,"' + "x" * 200_000 + "\n")
+    ),
+    (b"a,note\n1,x\n2,y\0\n", ["a"], f"survey.csv, line 3: {NUL}"),
+    ("a,b\n1,2\n".encode("utf-16-le"), None, f"survey.csv, line 1: {NUL}"),
+    *((content, None, EMPTY) for content in ("", "\n\n", "# nothing\n", b"\xef\xbb\xbf", gzip.compress(b""))),
+    ("a,b\n", None, "survey.csv: there are no rows; give at least one row of numbers"),
+]
 
 
-def test_text_in_a_column_of_numbers(file):
-    told = message(file('lon,depth\n1,"2"\n# so\n"3",deep\n'), ["depth"])
-    assert told == "survey.csv, line 4, column 'depth': 'deep' is not a number; correct it or choose another column"
+@pytest.mark.parametrize(("content", "columns", "told"), FAULTS)
+def test_faults_of_text(file, content, columns, told):
+    assert message(file(content), columns) == told
 
 
-def test_columns_without_names_have_numbers_in_messages(file):
-    assert "line 2, column 2: 'x'" in message(file("1,2\n3,x\n"))
-
-
-def test_long_cells_are_shown_in_part(file):
-    assert len(message(file(f"a,b\n1,{'x' * 10_000}\n"))) < 150
-
-
-def test_quotes_without_end(file):
-    advice = "close each quote, and double those inside of quotes"
-    for rest in ('3,"x\n5,y\n', '3,"x\n5,"y\n', '3,"x" y\n', '3,"' + "x" * 200_000 + "\n"):
-        told = message(file('a,note\n1,"fine"\n' + rest), ["a"])
-        assert told == f"survey.csv, line 3: a quoted cell has no proper end; {advice}"
-
-
-def test_nul_bytes(file):
-    told = "a NUL byte does not belong in a text; save the table as text in UTF-8"
-    assert message(file(b"a,note\n1,x\n2,y\0\n"), ["a"]) == f"survey.csv, line 3: {told}"
-    assert message(file("a,b\n1,2\n".encode("utf-16-le"))) == f"survey.csv, line 1: {told}"
-
-
-def test_empty_files_and_files_without_rows(file):
-    for content in ("", "\n\n", "# nothing\n", b"\xef\xbb\xbf", gzip.compress(b"")):
-        assert message(file(content)) == "survey.csv is empty; give a file with at least one row"
-    assert message(file("a,b\n")) == "survey.csv: there are no rows; give at least one row of numbers"
-    assert message(file("a,b\n1,\n,2\n"), format=SKIP).startswith("survey.csv: all 2 rows have missing values;")
+def test_tables_without_a_complete_row(file):
+    told = "survey.csv: each of the 2 rows lacks a number; give at least one row of numbers"
+    assert message(file("a,b\n1,\n,2\n"), format=SKIP) == told
 
 
 def test_damaged_files(file):
     whole = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (k, k**3) for k in range(20_000)))
     told = "survey.csv.gz is damaged, or not of the kind that its name says; check how it was made"
-    assert message(file(whole[: len(whole) // 2], "survey.csv.gz")) == told
-    assert message(file(whole[:4], "survey.csv.gz")) == told
-    assert message(file(whole[:50] + b"\xff" * 9 + whole[59:], "survey.csv.gz")) == told
+    for damaged in (whole[: len(whole) // 2], whole[:4], whole[:50] + b"\xff" * 9 + whole[59:]):
+        assert message(file(damaged, "survey.csv.gz")) == told
     assert message(file("a,b\n1,2\n".encode("utf-16")[:-1])) == told.replace(".gz", "")
 
 
 def test_files_that_cannot_be_read(tmp_path, file, monkeypatch):
-    nowhere = str(tmp_path / "nowhere.csv")
-    assert message(nowhere) == "nowhere.csv does not exist; check the name and the folder"
+    assert message(str(tmp_path / "no.csv")) == "no.csv does not exist; check the name and the folder"
     assert "is a folder; name the files in it" in message(str(tmp_path))
-    assert message(file("", "a.xlsx")) == (
-        "a.xlsx is of no known kind; the name must end with .csv, .tsv, .txt, .xyz, "
-        ".csv.gz, .tsv.gz, .txt.gz, .xyz.gz, .parquet or .npz"
-    )
+    kinds = ".csv, .tsv, .txt, .xyz, .csv.gz, .tsv.gz, .txt.gz, .xyz.gz, .parquet, .npz"
+    assert message(file("", "a.xlsx")) == f"a.xlsx is of no known kind; the name must end with one of {kinds}"
     path = file(DIALECTS["commas"])
     monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
     assert message(path) == "survey.csv may not be read; ask for permission to read it"
@@ -401,10 +406,8 @@ def test_files_that_cannot_be_read(tmp_path, file, monkeypatch):
 
 def test_columns_by_name_and_number(file):
     path = file("a,2,b\n10,20,30\n")
-    np.testing.assert_array_equal(read(path, ["b", "a"]), [[30, 10]])
-    np.testing.assert_array_equal(read(path, ["3", 1]), [[30, 10]])
-    np.testing.assert_array_equal(read(path, ["2"]), [[20]])
-    np.testing.assert_array_equal(read(path, ["a", "a"]), [[10, 10]])
+    for columns, values in (["b", "a"], [30, 10]), (["3", 1], [30, 10]), (["2"], [20]), (["a", "a"], [10, 10]):
+        np.testing.assert_array_equal(read(path, columns), [values])
     np.testing.assert_array_equal(read(file("3,a\n10,20\n"), [3], TableFormat(header=True)), [[10]])
 
 
@@ -413,12 +416,9 @@ def test_columns_that_are_not_there(file):
     for column in ("depth", "0", "3", 3, "-1", "\uff11"):
         assert message(path, [column]) == f"survey.csv has no column {str(column)!r}; choose among lon, lat"
     assert message(path, []) == "survey.csv: there is no column to use; choose among lon, lat"
-    assert message(file(",".join(f"c{k}" for k in range(100)) + "\n"), ["x"]).endswith("c18, c19 and 80 more")
-
-
-def test_columns_are_checked_before_anything_is_read(file):
     with pytest.raises(TableError, match="has no column 'z'"):
-        Table([file("a,b\n1,2\n")]).chunks(["z"])
+        Table([path]).chunks(["z"])  # before anything is read
+    assert message(file(",".join(f"c{k}" for k in range(100)) + "\n"), ["x"]).endswith("c18, c19 and 80 more")
 
 
 def test_names_that_are_there_twice_are_errors_only_if_used(file):
@@ -426,6 +426,128 @@ def test_names_that_are_there_twice_are_errors_only_if_used(file):
     told = "survey.csv has several columns 'b'; rename them, or choose columns by number"
     assert message(path) == message(path, ["b"]) == told
     np.testing.assert_array_equal(read(path, ["a", 3]), [[1, 3]])
+
+
+# What is guessed
+
+
+def learned(path, x=(), y=None, format=None):
+    table = Table([path], format)
+    columns = columns_to_learn(table, x, y)
+    read_values = np.concatenate([chunk.values for chunk in table.chunks(columns)])
+    assert read_values.shape[1] == len(columns)
+    return ",".join(columns)
+
+
+def rows_of(*columns, n=20):
+    """Rows of a table: "#" counts, "=" repeats a number, "~" is text, "." is anything else."""
+    kinds = {"#": lambda k: k + 1, "=": lambda k: 3 + k // 7, "~": lambda k: f"p{k}", ".": lambda k: (37 * k % 11) / 4}
+    return "".join(",".join(str(kinds[column](k)) for column in columns) + "\n" for k in range(n))
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds", "guess"),
+    [
+        ("lon,lat,depth", "...", "lon,lat,depth"),
+        ("depth,north,east", "...", "east,north,depth"),
+        ("Longitude (deg),Latitude (deg),Depth (m)", "...", "Longitude (deg),Latitude (deg),Depth (m)"),
+        ("east [m],north [m],count [1]x", "..#", None),
+        ("east_m,north_m,foo", "...", "east_m,north_m,foo"),
+        ("x,y,z", "...", "x,y,z"),
+        ("x,y", "..", "x,y"),
+        ("lon,lat", "..", None),
+        ("time,temperature", "#.", "time,temperature"),
+        ("depth,time", ".#", "time,depth"),
+        ("lon,lat,depth,line", "...=", "lon,lat,depth"),
+        ("line,lon,lat,foo", "=...", "lon,lat,foo"),
+        ("lon,lat,foo,bar", "..#.", "lon,lat,bar"),
+        ("lon,lat,foo,SurveyLine", "...=", "lon,lat,foo"),
+        ("lon,lat,foo,note", "...~", "lon,lat,foo"),
+        ("lon,lat,time_s,depth,depth_std,quality", "......", "lon,lat,depth"),
+        ("lon,lat,foo,bar", "....", None),
+        ("lon,lat,line", "..=", None),
+        ("lon,lat,foo", "..#", None),
+        ("lon,lat,depth,temperature", "....", None),
+        ("lon,lat,easting,northing,depth", ".....", None),
+        ("a,b,c", "...", None),
+        ("a,b,value", "...", "a,b,value"),
+        ("id,a,b,value", "#...", None),
+        ("n,a,b,value", "#...", None),
+        ("X1,X2,X3,y", "....", "X1,X2,X3,y"),
+        (None, "..", "x1,x2"),
+        (None, "...", "x1,x2,x3"),
+        (None, "=..", "x1,x2,x3"),
+        (None, "#..", None),
+        (None, "..=", None),
+        (None, "....", None),
+    ],
+)
+def test_columns_are_guessed_where_that_is_plain(file, names, kinds, guess):
+    path = file((f"{names}\n" if names else "") + rows_of(*kinds))
+    if guess:
+        assert learned(path) == guess
+    else:
+        with pytest.raises(TableError, match=r"it is not plain .*--[xy]") as error:
+            learned(path)
+        assert (names or "x1").split(",")[0] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "guess"),
+    [
+        ([], "temp", None),  # of two or of three inputs
+        ([], "depth", "lon,lat,depth"),
+        ([], "4", None),
+        (["lon", "lat", "depth"], None, "lon,lat,depth,temp"),
+        (["1", "2"], None, None),
+        (["line"], "lat", "line,lat"),
+        (["lon", "lat"], "line", "lon,lat,line"),
+        (["lon", "lat"], "lat", None),
+    ],
+)
+def test_columns_that_the_user_names_are_not_guessed(file, x, y, guess):
+    path = file("lon,lat,depth,temp,line\n" + rows_of(*"....="))
+    if guess:
+        assert learned(path, x, y) == guess
+    else:
+        with pytest.raises(TableError, match=r"--[xy]"):
+            learned(path, x, y)
+
+
+def test_other_columns_are_inputs_if_none_looks_like_an_index(file):
+    assert learned(file("a,b,c\n" + rows_of(*"...")), y="b") == "a,c,b"
+    assert learned(file("time,c\n" + rows_of(*"#.")), y="c") == "time,c"
+    for names, kinds in (("time,a,c", "..."), ("a,b,c", "#.."), ("a,note,c", ".~.")):
+        with pytest.raises(TableError, match=r"it is not plain that \w+ should be an input; name the inputs with --x"):
+            learned(file(f"{names}\n{rows_of(*kinds)}"), y="c")
+
+
+def test_guesses_do_not_lose_rows_of_standard_input(standard_input):
+    standard_input(b"lon,lat,foo,line\n" + rows_of(*"...=").encode())
+    table = Table(["-"])
+    assert columns_to_learn(table, [], None) == ["lon", "lat", "foo"]
+    assert sum(len(chunk.values) for chunk in table.chunks()) == 20
+
+
+def test_guesses_in_other_kinds_of_files(npz, parquet):
+    values = np.linspace(0, 1, 20)
+    path = npz(X=np.column_stack([values, values]), y=values, note=["x"] * 20)
+    assert columns_to_learn(Table([path]), [], None) == ["X1", "X2", "y"]
+    path = parquet({"lat": values, "lon": values, "line": range(20), "note": ["x"] * 20, "foo": values})
+    assert columns_to_learn(Table([path]), [], None) == ["lon", "lat", "foo"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        ([], None, "guessed: inputs lon, lat; target depth; use --x and --y to choose others"),
+        (["1", "2"], None, "guessed: target depth; use --y to choose others"),
+        ([], "depth", "guessed: inputs lon, lat; use --x to choose others"),
+        (["lon", "lat"], "depth", ""),
+    ],
+)
+def test_guesses_are_told(x, y, told):
+    assert guess_message(["lon", "lat", "depth"], x, y) == told
 
 
 # Several files
@@ -455,13 +577,19 @@ def test_kinds_can_be_mixed_with_standard_input(file, tmp_path, standard_input):
     assert [os.path.basename(chunk.file) for chunk in chunks] == ["survey.csv", "t.parquet", "standard input"]
 
 
-def test_messages_name_standard_input(standard_input):
-    standard_input(b"a,b\n1,x\n")
-    assert message("-", ["z"]) == "standard input has no column 'z'; choose among a, b"
-    standard_input(b"a,b\n1,x\n")
-    assert message("-").startswith("standard input, line 2, column 'b': 'x' is not a number;")
-    standard_input(b"a,b\n")
-    assert message("-").startswith("standard input: there are no rows;")
+@pytest.mark.parametrize(
+    ("content", "columns", "told"),
+    [
+        (b"a,b\n1,x\n", ["z"], " has no column 'z'; choose among a, b"),
+        (b"a,b\n1,x\n", None, f", line 2, column 'b': 'x' {TEXT}"),
+        (b"a,b\n", None, ": there are no rows; give at least one row of numbers"),
+        (b"", None, " is empty; give a file with at least one row"),
+        (b"\x1f\x8b", None, " is damaged, or not of the kind that its name says; check how it was made"),
+    ],
+)
+def test_messages_name_standard_input(standard_input, content, columns, told):
+    standard_input(content)
+    assert message("-", columns) == f"standard input{told}"
 
 
 def test_expand_sorts_as_people_do(tmp_path, monkeypatch):
@@ -470,8 +598,7 @@ def test_expand_sorts_as_people_do(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     (tmp_path / "line3.csv").mkdir()
     assert expand(["line*.csv"]) == ["line1.csv", "line2.csv", "line10.csv"]
-    assert expand(["b.txt", "-", "a[1].csv"]) == ["b.txt", "-", "a[1].csv"]
-    assert expand(["**/b.*"]) == ["b.txt"]
+    assert expand(["b.txt", "-", "a[1].csv", "**/b.*"]) == ["b.txt", "-", "a[1].csv", "b.txt"]
     for pattern in ("none*.csv", "nowhere.csv"):
         with pytest.raises(TableError, match="no file matches "):
             expand([pattern])
@@ -484,18 +611,20 @@ def test_chunks_and_progress(file):
     path = file("a,b\n" + "".join(f"{k},{k}\n" for k in range(100_000)))
     table = Table([path, path])
     assert table.total_bytes == 2 * os.path.getsize(path)
-    progress = []
+    sizes, progress = [], []
     for chunk in table.chunks(["b"], chunk_rows=30_000):
-        assert isinstance(chunk, Chunk)
-        assert chunk.values[0, 0] == chunk.first_line - 2
-        progress.append((len(chunk.values), table.bytes_read))
-    assert [n for n, _ in progress] == [30_000, 30_000, 30_000, 10_000] * 2
-    assert sorted(set(progress), key=lambda pair: pair[1])[-1][1] == table.total_bytes == table.bytes_read
+        np.testing.assert_array_equal(chunk.values[:, 0], chunk.lines - 2)
+        sizes.append(len(chunk.values))
+        progress.append(table.bytes_read)
+    assert sizes == [30_000, 30_000, 30_000, 10_000] * 2
+    assert progress == sorted(progress)
+    assert progress[-1] == table.total_bytes == table.bytes_read
     assert table.n_rows == 200_000
 
 
 @pytest.mark.parametrize("line", ["1.5,2.5,-3.5\n", '1.5,"2.5",\n'])
 def test_memory_is_flat(tmp_path, line):
+    peak_memory(tmp_path, line, 10)  # imports
     assert peak_memory(tmp_path, line, 60_000) < 1.3 * peak_memory(tmp_path, line, 6_000)
 
 
@@ -512,11 +641,13 @@ def peak_memory(folder, line, n_rows):
         tracemalloc.stop()
 
 
-def test_unused_columns_need_no_memory(file):
-    path = file(",".join(f"c{k}" for k in range(2_000)) + "\n" + ("1.5," * 1_999 + "2\n") * 2_000)
+def test_thousands_of_columns_need_no_memory_if_unused(file):
+    values = np.arange(2_000.0 * 2_000.0).reshape(2_000, 2_000)
+    path = file(pd.DataFrame(values).to_csv(index=False, header=[f"c{k}" for k in range(2_000)]))
+    np.testing.assert_array_equal(read(path), values)
     tracemalloc.start()
     try:
-        assert read(path, ["c1"]).shape == (2_000, 1)
+        np.testing.assert_array_equal(read(path, ["c1999", "c1"]), values[:, [1999, 1]])
         assert tracemalloc.get_traced_memory()[1] < 3 * 4e6
     finally:
         tracemalloc.stop()
@@ -531,18 +662,14 @@ def test_files_are_closed(file, dialect):
     chunks = Table([path]).chunks(chunk_rows=1)
     next(chunks)
     chunks.close()
+    message(file("", "empty.csv"))
     gc.collect()
 
 
 # Parquet
 
 
-def write_parquet(path, columns):
-    pq.write_table(pa.table(columns), path)
-    return str(path)
-
-
-def test_parquet_numbers_of_all_kinds(tmp_path):
+def test_parquet_numbers_of_all_kinds(parquet):
     columns = {
         "int": pa.array([1, 2**60 + 1], pa.int64()),
         "bool": [True, False],
@@ -552,65 +679,60 @@ def test_parquet_numbers_of_all_kinds(tmp_path):
         "dotted.name": pa.array([7, 8], pa.uint8()),
         "text": ["a", "b"],
     }
-    path = write_parquet(tmp_path / "t.parquet", columns)
-    names = list(columns)[:-1]
+    path = parquet(columns)
     expected = [[1, 1, 1.25, 0.5, 0.5, 7], [2.0**60, 0, -3.5, 1.5, 2, 8]]
-    np.testing.assert_array_equal(read(path, names), expected)
+    np.testing.assert_array_equal(read(path, list(columns)[:-1]), expected)
     np.testing.assert_array_equal(read(path, ["int", "float", "int"]), [[1, 0.5, 1], [2.0**60, 1.5, 2.0**60]])
 
 
-def test_parquet_is_streamed(tmp_path):
+def test_parquet_is_streamed(parquet):
     values = np.random.default_rng(0).normal(size=(50_000, 2))
-    path = str(tmp_path / "t.parquet")
-    pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), path, row_group_size=20_000)
-    table = Table([path])
+    table = Table([parquet({"a": values[:, 0], "b": values[:, 1]}, row_group_size=20_000)])
     chunks, progress = [], []
     for chunk in table.chunks(chunk_rows=7_000):
         chunks.append(chunk)
         progress.append(table.bytes_read / table.total_bytes)
     np.testing.assert_array_equal(np.concatenate([chunk.values for chunk in chunks]), values)
+    np.testing.assert_array_equal(np.concatenate([chunk.lines for chunk in chunks]), np.arange(1, 50_001))
     assert max(len(chunk.values) for chunk in chunks) <= 7_000
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
-    assert chunks[1].first_line == len(chunks[0].values) + 1
 
 
 @pytest.mark.parametrize("rows_in_a_group", [20_000, 2_000_000])
-def test_parquet_memory_is_flat(tmp_path, rows_in_a_group):
-    path = str(tmp_path / "t.parquet")
-    pq.write_table(pa.table({"a": np.random.default_rng(0).normal(size=2_000_000)}), path, rows_in_a_group)
+def test_parquet_memory_is_flat(parquet, rows_in_a_group):
+    path = parquet({"a": np.random.default_rng(0).normal(size=2_000_000)}, row_group_size=rows_in_a_group)
     most = max(pa.total_allocated_bytes() for _ in Table([path]).chunks())
     assert most < os.path.getsize(path) / 3
 
 
-def test_parquet_nulls_are_missing(tmp_path):
-    path = write_parquet(tmp_path / "t.parquet", {"a": [1, None, 3], "b": [4.0, 5.0, float("nan")], "c": [None] * 3})
+def test_parquet_values_that_are_no_numbers(parquet):
+    columns = {"a": [1, None, 3], "b": [4.0, 5.0, float("nan")], "none": [None] * 3, "inf": [float("inf")] * 3}
+    path = parquet({**columns, "text": ["x", "2", None], "time": pa.array([1, 2, 3], pa.timestamp("s"))})
     told = "t.parquet, row 2, column 'a': the value is missing; correct it or use --missing skip"
     assert message(path, ["a", "b"]) == told
     np.testing.assert_array_equal(read(path, ["a", "b"], SKIP), [[1, 4]])
-    assert "all 3 rows have missing values" in message(path, ["c"], SKIP)
-
-
-def test_parquet_faults(tmp_path, file):
-    path = write_parquet(tmp_path / "t.parquet", {"a": [1], "text": ["x"], "inf": [float("inf")]})
-    told = "t.parquet, column 'text': string is not a type of number; choose another column"
-    assert message(path, ["text"]) == message(path) == told
+    assert "each of the 3 rows lacks a number" in message(path, ["none"], SKIP)
+    assert message(path, ["text"]) == f"t.parquet, row 1, column 'text': 'x' {TEXT}"
+    np.testing.assert_array_equal(read(path, ["text"], SKIP), [[2]])
     assert message(path, ["inf"]).startswith("t.parquet, row 1, column 'inf': the value is infinite;")
-    assert message(path, ["z"]) == "t.parquet has no column 'z'; choose among a, text, inf"
-    content = (tmp_path / "t.parquet").read_bytes()
+    assert message(path, ["time"]).startswith("t.parquet, row 1, column 'time': '1970")
+    assert message(path, ["z"]) == "t.parquet has no column 'z'; choose among a, b, none, inf, text, time"
+
+
+def test_parquet_faults(tmp_path, file, parquet):
+    with open(parquet({"a": [1]}), "rb") as stream:
+        content = stream.read()
     for damaged in (content[:-20], b"", b"a,b\n1,2\n"):
         assert message(file(damaged, "bad.parquet")).startswith("bad.parquet is damaged, or not of the kind")
-
-
-def test_parquet_names_that_are_there_twice(tmp_path):
-    path = str(tmp_path / "t.parquet")
+    path = str(tmp_path / "twice.parquet")
     pq.write_table(pa.Table.from_arrays([pa.array([k]) for k in range(3)], names=["a", "b", "b"]), path)
     assert read(path, ["a"]).tolist() == [[0]]
-    assert "t.parquet has several columns 'b';" in message(path, ["a", 3])
+    assert message(path, ["a", 3]) == "twice.parquet has several columns with the same name; rename them"
 
 
-def test_only_parquet_needs_pyarrow(tmp_path, file, monkeypatch):
-    path = write_parquet(tmp_path / "t.parquet", {"a": [1]})
+def test_only_parquet_needs_pyarrow(tmp_path, file, parquet, monkeypatch):
+    path = parquet({"a": [1]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     np.testing.assert_array_equal(read(file(DIALECTS["commas"])), VALUES)
@@ -622,48 +744,40 @@ def test_only_parquet_needs_pyarrow(tmp_path, file, monkeypatch):
 # NPZ
 
 
-def write_npz(path, **arrays):
-    np.savez_compressed(path, **arrays)
-    return str(path)
-
-
-def test_npz_of_vectors_and_matrices(tmp_path):
-    path = write_npz(tmp_path / "t.npz", lon=[1, 2], Z=np.array([[3, 4], [5, 6.5]]), text=["a", "b"], scale=2.0)
+def test_npz_of_vectors_and_matrices(npz):
+    path = npz(lon=[1, 2], Z=np.array([[3, 4], [5, 6.5]]), text=["a", "b"], scale=2.0)
     assert Table([path]).names == ("lon", "Z:1", "Z:2")
     np.testing.assert_array_equal(read(path), [[1, 3, 4], [2, 5, 6.5]])
     np.testing.assert_array_equal(read(path, ["Z:2", "lon"]), [[4, 1], [6.5, 2]])
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_npz_of_inputs_and_target(tmp_path, shape):
+def test_npz_of_inputs_and_target(npz, shape):
     X, y = np.arange(6.0).reshape(3, 2), np.array([True, False, True])
-    path = write_npz(tmp_path / "t.npz", X_test=np.zeros((9, 2)), y=y.reshape(shape), X=np.asfortranarray(X))
+    path = npz(X_test=np.zeros((9, 2)), y=y.reshape(shape), X=np.asfortranarray(X))
     assert Table([path]).names == ("X1", "X2", "y")
     np.testing.assert_array_equal(read(path, chunk_rows=2), np.column_stack([X, y]))
     np.testing.assert_array_equal(read(path, ["X:2", "X1"]), X[:, ::-1])
     assert read(path, ["X_test:1"]).shape == (9, 1)
 
 
-def test_npz_with_feature_names(tmp_path):
+def test_npz_with_feature_names(npz):
     X, y = np.ones((2, 2)), np.zeros(2)
-    path = write_npz(tmp_path / "t.npz", X=X, y=y, feature_names=["lon", "lat"])
-    table = Table([path])
+    table = Table([npz(X=X, y=y, feature_names=["lon", "lat"])])
     assert table.names == ("lon", "lat", "y")
     (chunk,) = table.chunks(["y", "lat", "X:1"])
     assert chunk.names == ("y", "lat", "X:1")
     assert table.bytes_read == table.total_bytes
-    wrong = write_npz(tmp_path / "wrong.npz", X=X, y=y, feature_names=["lon"])
-    assert message(wrong) == "wrong.npz: 1 feature_names for 2 columns of X; correct them"
-    twice = write_npz(tmp_path / "twice.npz", X=X, y=y, feature_names=["lon", "y"])
-    assert message(twice) == "twice.npz: the names lon, y, y are not distinct; change feature_names"
+    for names in (["lon"], ["lon", "y"], ["lon", "lon"]):
+        told = f"feature_names must be 2 distinct names for the columns of X, other than y, got {', '.join(names)}"
+        assert message(npz(X=X, y=y, feature_names=names)) == f"t.npz: {told}"
 
 
-def test_npz_faults(tmp_path, file):
-    path = write_npz(
-        tmp_path / "t.npz",
+def test_npz_faults(npz, file):
+    path = npz(
         a=np.arange(3),
         b=np.arange(4),
-        c=[1, np.nan, np.inf],
+        c=[1, np.inf, np.nan],
         d=[1, np.nan, 3],
         text=["x", "y", "z"],
         z=[1j, 2, 3],
@@ -672,25 +786,24 @@ def test_npz_faults(tmp_path, file):
     assert message(path, ["a", "b"]) == (
         "t.npz: the arrays differ in length, 3 in a and 4 in b; choose arrays that belong together"
     )
-    assert message(path, ["c"]).startswith("t.npz, row 3, column 'c': the value is infinite;")
+    assert message(path, ["c"]).startswith("t.npz, row 2, column 'c': the value is infinite;")
     assert message(path, ["a", "d"]).startswith("t.npz, row 2, column 'd': the value is missing;")
     np.testing.assert_array_equal(read(path, ["a", "d"], SKIP), [[0, 1], [2, 3]])
-    for name, type_ in (("text", "<U1"), ("z", "complex128"), ("thing", "object")):
-        assert (
-            message(path, [name]) == f"t.npz, column {name!r}: {type_} is not a type of number; choose another column"
-        )
-    assert message(path, ["A"]).startswith("t.npz has no column 'A'; choose among a, b, c, d, text")
+    assert message(path, ["text"]) == f"t.npz, row 1, column 'text': 'x' {TEXT}"
+    assert message(path, ["z"]).startswith("t.npz, row 1, column 'z': '1j' is not a number;")
+    for name in ("A", "thing"):
+        assert message(path, [name]) == f"t.npz has no column {name!r}; choose among a, b, c, d, text, z"
 
 
-def test_npz_damaged_or_foreign(tmp_path, file):
-    write_npz(tmp_path / "t.npz", a=np.random.default_rng(0).normal(size=1000))
-    content = (tmp_path / "t.npz").read_bytes()
+def test_npz_damaged_or_foreign(tmp_path, npz, file):
+    with open(npz(a=np.random.default_rng(0).normal(size=1000)), "rb") as stream:
+        content = stream.read()
     hit = bytearray(content)
     hit[len(hit) // 2] ^= 255
     np.save(tmp_path / "array.npy", np.arange(3))
     for damaged in (content[:-30], content[: len(content) // 2], bytes(hit), (tmp_path / "array.npy").read_bytes()):
         assert message(file(damaged, "bad.npz")).startswith("bad.npz is damaged, or not of the kind")
-    assert "no rows" in message(write_npz(tmp_path / "empty.npz", a=np.empty(0)))
+    assert "no rows" in message(npz(a=np.empty(0)))
 
 
 # Writing
@@ -756,25 +869,18 @@ def test_chunks_are_written_as_they_arrive(tmp_path):
 
 
 def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
     for name, told in (
-        ("nowhere/t.csv", "cannot be written; name a file in a folder that exists"),
-        ("t.npz", "cannot be written; the name must end with .csv, .tsv or .parquet"),
+        ("nowhere/t.csv", "cannot be written .there is no folder .*; choose another place"),
+        ("folder.csv", "cannot be written .* is a folder; .*; choose another place"),
+        ("t.npz", "cannot be written; the name must end with one of .csv, .tsv, .parquet"),
         ("t.csv.gz", "cannot be written; the name must end with"),
         ("n" * 300 + ".csv", "cannot be written .*; choose another place"),
     ):
         with pytest.raises(TableError, match=told):
             write_table(str(tmp_path / name), ["a"], [[np.zeros(1)]])
-    (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(TableError, match="name a file in a folder"):
-        write_table(str(tmp_path / "folder.csv"), ["a"], [])
 
 
 def test_columns_that_do_not_fit_are_a_mistake_of_the_caller(tmp_path):
     with pytest.raises(ValueError, match="shorter"):
         write_table(str(tmp_path / "t.csv"), ["a", "b"], [[np.zeros(2), np.zeros(1)]])
-
-
-def test_kind_is_known_by_the_suffix():
-    assert [kind_of(name) for name in ("-", "a.CSV", "b.tsv.gz", "c.parquet", "d.npz")] == [
-        *("text", "text", "text", "parquet", "npz")
-    ]

@@ -1,23 +1,53 @@
-"""Which columns of a table are the inputs, and which is the target."""
+"""Which columns of a table are the inputs, and which is the target: as the user says, or as their names say."""
 
+import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
 
+# Words in the names of columns.
+_UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|rad|utm|wgs84)\b")
+_PAIRS = [("x", "y"), ("lon|long|lng|longitude", "lat|latitude"), ("east|easting", "north|northing")]
+_HORIZONTAL = re.compile(r"\b(?:x|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b")
+_VERTICAL = re.compile(r"\b(?:z|depth|elev|elevation|height|altitude)\b")
+_MEASURED = re.compile(
+    r"\b(?:y|value|target|anomaly|residual|temperature|temp|salinity|conductivity|oxygen|gravity|magnetic|field|"
+    r"intensity|amplitude|concentration|density|pressure|velocity|speed|thickness)\b"
+)
+_AUXILIARY = re.compile(
+    r"\b(?:id|fid|uid|oid|index|idx|nr|no|num|number|count|line|row|record|point|ping|shot|seq|sequence|track|station|"
+    r"flag|quality|time|date|datetime|timestamp|utc|year|month|day|hour|minute|second|std|sigma|error|uncertainty)\b"
+)
+_FEW_ROWS = 5
+
 
 def columns_to_learn(table: Table, x: Sequence[str], y: str | None) -> list[str]:
-    """Names of the inputs and, last, of the target: as the user says, by name or number.
+    """Names of the inputs and, last, of the target.
 
-    By default the target is the last column that is no input, and the inputs are all but the target.
+    What the user does not name is guessed if it is plain, and asked for otherwise. Inputs are the two columns with
+    names of coordinates or, without such names, all columns but the target. The target is the one other column of
+    numbers, or the one with the name of a measured quantity, and never an index, a line number or a time.
     """
-    inputs = [table.name_of(column) for column in x]
-    rest = [name for name in table.names if name not in inputs]
-    if not y and not rest:
-        raise TableError("all columns are inputs; name the target with --y")
-    target = table.name_of(y) if y else rest[-1]
-    return _distinct([*(inputs or [name for name in table.names if name != target]), target])
+    target = table.name_of(y) if y else None
+    inputs = [table.name_of(column) for column in x] or _coordinates(table.names, target)
+    target = target or _likely_target(table, inputs)
+    return _distinct([*(inputs or _all_but(table, target)), target])
+
+
+def guess_message(columns: Sequence[str], x: Sequence[str], y: str | None) -> str:
+    """What `columns_to_learn` guessed; empty if the user named inputs and target.
+
+    >>> guess_message(["lon", "lat", "depth"], [], "depth")
+    'guessed: inputs lon, lat; use --x to choose others'
+    """
+    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}; "}
+    guessed |= {} if y else {"--y": f"target {columns[-1]}; "}
+    return f"guessed: {''.join(guessed.values())}use {' and '.join(guessed)} to choose others" if guessed else ""
 
 
 def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None) -> list[str]:
@@ -28,7 +58,7 @@ def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: 
     if y:
         target = table.name_of(y)
     elif target not in rest:
-        if len(rest) != 1:
+        if len(rest) != 1 or not _possible_targets(table, rest):
             raise TableError(f"the data have no column {target}; name the target with --y")
         target = rest[0]
     return _distinct([*inputs, target])
@@ -41,13 +71,78 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
         raise TableError(f"--x names {len(x)} columns in place of {len(expected)}: {', '.join(expected)}")
     if x or set(expected) <= set(table.names):
         return [table.name_of(column) for column in x or expected]
-    has_no_header = all(name == f"x{place + 1}" for place, name in enumerate(table.names))
-    if has_no_header and len(table.names) >= len(expected):
+    if _has_no_header(table) and len(table.names) >= len(expected):
         return list(table.names[: len(expected)])
     raise TableError(
         f"the data have the columns {', '.join(table.names)} and the map needs {', '.join(expected)}; "
         "say which are which with --x"
     )
+
+
+def _has_no_header(table: Table) -> bool:
+    return all(name == f"x{place}" for place, name in enumerate(table.names, start=1))
+
+
+def _words(name: str) -> str:
+    """The words of a name without units: "east" for "East [m]" and "east_m", "point id" for "PointID"."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[\[(].*", "", name))
+    return _UNITS.sub("", re.sub(r"[\W_]+", " ", spaced.lower())).strip()
+
+
+def _coordinates(names: Sequence[str], target: str | None) -> list[str]:
+    """The two columns with names of coordinates; none without such names, or if there is no other column."""
+    rest = [name for name in names if name != target]
+    pairs = [[[name for name in rest if re.fullmatch(side, _words(name))] for side in pair] for pair in _PAIRS]
+    found = [name for pair in pairs if all(pair) for side in pair for name in side]
+    if not found or len(names) == 2:
+        return []
+    is_third = target and not _VERTICAL.search(_words(target)) and any(_VERTICAL.search(_words(n)) for n in rest)
+    if len(found) > 2 or is_third:
+        raise TableError(f"it is not plain which of the columns {', '.join(rest)} are the inputs; name them with --x")
+    return found
+
+
+def _likely_target(table: Table, inputs: Sequence[str]) -> str:
+    """The only column that can be the target, or the only one of those with the name of a measured quantity."""
+    names = [name for name in table.names if name not in inputs]
+    if not inputs and _has_no_header(table) and len(names) <= 3:
+        names = names[-1:]
+    possible = _possible_targets(table, names)
+    measured = [n for n in possible if _MEASURED.search(_words(n)) or _VERTICAL.search(_words(n))]
+    for found in (possible, measured, possible[-1:] if len(table.names) == 2 else []):
+        if len(found) == 1:
+            return found[0]
+    remedy = "name it with --y" if inputs else "name it with --y, and the inputs with --x"
+    raise TableError(f"it is not plain which of the columns {', '.join(table.names)} is the target; {remedy}")
+
+
+def _possible_targets(table: Table, names: Sequence[str]) -> list[str]:
+    """Columns of numbers that do not look like coordinates, an index, a line number or a time."""
+    named = [name for name in names if not (_HORIZONTAL.search(_words(name)) or _AUXILIARY.search(_words(name)))]
+    return [name for name, values in table.peek(named).items() if not (_is_text(values) or _never_falls(values))]
+
+
+def _all_but(table: Table, target: str) -> list[str]:
+    """All columns but the target. If there are several, none of them may look like text, an index or a time."""
+    rows = table.peek([name for name in table.names if name != target])
+    odd = [n for n, values in rows.items() if _AUXILIARY.search(_words(n)) or _is_text(values) or _counts_rows(values)]
+    if odd and len(rows) > 1:
+        raise TableError(f"it is not plain that {', '.join(odd)} should be an input; name the inputs with --x")
+    return list(rows)
+
+
+def _is_text(values: Array) -> bool:
+    return len(values) > 0 and not np.isfinite(values).any()
+
+
+def _never_falls(values: Array) -> bool:
+    """Whether values (n,) are whole numbers that never fall, as a line number or a time."""
+    whole = values[np.isfinite(values)]
+    return len(whole) >= _FEW_ROWS and bool(np.all(whole == np.rint(whole)) and np.all(np.diff(whole) >= 0.0))
+
+
+def _counts_rows(values: Array) -> bool:
+    return _never_falls(values) and bool(np.all(np.diff(values) == 1.0))
 
 
 def _distinct(names: list[str]) -> list[str]:

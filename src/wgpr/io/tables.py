@@ -1,50 +1,48 @@
 """Tables in files: numbers for the command line, chunk by chunk, from text, Parquet and NPZ, and back again.
 
 A `Table` is one or more files with the same columns. Its names are known at once, its values come as `Chunk`s, so that
-a file may be larger than memory. Each kind of file is a `Source`; rules on missing values are here, and only here.
+a file may be larger than memory.
 """
 
 import csv
 import glob
 import os
 import re
+import struct
 import sys
 import zipfile
-from collections import Counter
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpr.gp.linalg import Array, Indices
-from wgpr.io.atomic import replacing
-from wgpr.io.csvtable import CsvTable, Rows, TableError, TableFormat, damage_as_table_error, name_for_messages
+from wgpr.gp.linalg import Array
+from wgpr.io.files import replace_file
+from wgpr.io.sources import (
+    Decimal,
+    Source,
+    TableError,
+    TableFormat,
+    TextSource,
+    number,
+    numbers,
+    open_source,
+    require_pyarrow,
+)
 
-__all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "kind_of", "write_table"]
+__all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "write_table"]
 
-Kind = Literal["text", "parquet", "npz"]
-_KINDS: dict[str, Kind] = {
-    ".csv": "text",
-    ".tsv": "text",
-    ".txt": "text",
-    ".xyz": "text",
-    ".csv.gz": "text",
-    ".tsv.gz": "text",
-    ".txt.gz": "text",
-    ".xyz.gz": "text",
-    ".parquet": "parquet",
-    ".npz": "npz",
-}
+Columns = Sequence[NDArray[Any]]
+
+_READABLE = (".csv", ".tsv", ".txt", ".xyz", ".csv.gz", ".tsv.gz", ".txt.gz", ".xyz.gz", ".parquet", ".npz")
 _WRITABLE = (".csv", ".tsv", ".parquet")
-
-# Without it pyarrow has a whole group of rows in memory, which may be the whole file.
-_BUFFER_BYTES = 2**20
+_DAMAGE = (OSError, EOFError, ValueError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,42 +58,13 @@ class Chunk:
     file: str
     lines: NDArray[np.int64]
 
-    @property
-    def first_line(self) -> int:
-        """Where the chunk begins."""
-        return int(self.lines[0])
-
-
-class Source(Protocol):
-    """One file as a table that is read once.
-
-    names : of all columns; n_default : how many of them, from the first, to use if none are chosen.
-    """
-
-    file: str
-    names: tuple[str, ...]
-    n_default: int
-
-    @property
-    def bytes_read(self) -> int:
-        """How far the reading is."""
-
-    def place(self, line: int, position: int) -> str:
-        """Where a cell is, for a message."""
-
-    def rows(self, positions: Sequence[int], n_rows: int) -> Iterator[Rows]:
-        """Numbers of the rows (n,), and their values (n, k) with NaN for what is missing."""
-
-    def close(self) -> None:
-        """Let go of the file."""
-
 
 class Table:
     """Files with the same columns, in whatever order, as one long table that is read once.
 
     names : the columns to be used if none are chosen.
-    total_bytes : of all files, None if standard input is among them; `bytes_read` tells how many are behind us.
-    n_rows : rows given so far; n_skipped : rows left out so far because a value is missing.
+    total_bytes : of all files, None if standard input is among them; bytes_read : how many of them are read.
+    n_rows : rows given so far; n_skipped : rows left out so far.
 
     Parameters
     ----------
@@ -106,14 +75,13 @@ class Table:
     def __init__(self, paths: Sequence[str], format: TableFormat | None = None) -> None:
         if not paths:
             raise TableError("there is no file to read; name at least one")
-        self._paths = tuple(paths)
-        self._format = format or TableFormat()
-        self.total_bytes = _total_bytes(paths)
+        self._paths, self._format = tuple(paths), format or TableFormat()
+        sizes = [_size(path) for path in paths if path != "-"]
+        self.total_bytes = None if "-" in paths else sum(sizes)
         self.n_rows = self.n_skipped = self._bytes_behind = 0
         self._source: Source | None = None
-        self._standard_input = CsvTable("-", self._format) if "-" in paths else None
-        self._all_names, n_default = self._common_columns()
-        self.names = self._all_names[:n_default]
+        self._standard_input: Source | None = None
+        self._check_columns()
 
     @property
     def bytes_read(self) -> int:
@@ -128,78 +96,108 @@ class Table:
         columns : names, or numbers from 1; a name wins over a number. None for `names`.
         chunk_rows : the most rows in a chunk; there are fewer where rows are skipped, lines are long, or files end.
         """
-        return self._chunks(self._positions(columns), chunk_rows)
+        chosen = self.names if columns is None else columns
+        positions = [_position(self._all_names, column, self._first_file) for column in chosen]
+        if not positions:
+            raise TableError(f"{self._first_file}: there is no column to use; choose among {_listed(self._all_names)}")
+        return self._chunks(positions, chunk_rows)
 
     def name_of(self, column: str | int) -> str:
-        """What a column is called that is given by name or by number from 1; a name wins over a number."""
-        return self._all_names[_position(self._all_names, str(column), name_for_messages(self._paths[0]))]
+        """The name of a column that is given by name or by number from 1; a name wins over a number."""
+        return self._all_names[_position(self._all_names, column, self._first_file)]
 
-    def _common_columns(self) -> tuple[tuple[str, ...], int]:
-        """All names, and how many are the default, once all files are known to have the same columns."""
+    def peek(self, names: Sequence[str]) -> dict[str, Array]:
+        """Values (n,) of columns in the first rows, NaN for what is no number; `chunks` gives these rows too."""
+        with self._opened(self._paths[0]) as source:
+            return {name: numbers(source.first_cells(source.names.index(name)), source.decimal) for name in names}
+
+    def _check_columns(self) -> None:
+        """Find the names, and that all files have them."""
         with self._opened(self._paths[0]) as first:
-            names = first.names
+            self._first_file, self._all_names = first.file, first.names
+            self.names = first.names[: first.n_default]
         for path in self._paths[1:]:
             with self._opened(path) as other:
-                if sorted(other.names) != sorted(names):
-                    differ = f"has the columns {_listed(other.names)}, but {first.file} has {_listed(names)}"
+                if sorted(other.names) != sorted(first.names):
+                    differ = f"has the columns {_listed(other.names)}, but {first.file} has {_listed(first.names)}"
                     raise TableError(f"{other.file} {differ}; read only files together that have the same columns")
-        return names, first.n_default
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Source]:
-        """A file from its beginning; standard input has only one, and goes on where it was left."""
-        source = _open(path, self._format) if path != "-" else self._standard_input
-        assert source is not None
-        try:
-            yield source
-        finally:
-            if path != "-":
-                source.close()
+        """A file from its beginning; standard input goes on where it was left.
 
-    def _positions(self, columns: Sequence[str | int] | None) -> list[int]:
-        file = name_for_messages(self._paths[0])
-        if columns is not None:
-            positions = [_position(self._all_names, str(column), file) for column in columns]
-        else:
-            positions = list(range(len(self.names)))
-            _check_distinct(self.names, file)
-        if not positions:
-            raise TableError(f"{file}: there is no column to use; choose among {_listed(self._all_names)}")
-        return positions
+        Whatever goes wrong while it is opened or decoded is told as one sentence about the file.
+        """
+        file = "standard input" if path == "-" else path
+        try:
+            if path == "-":
+                self._standard_input = self._standard_input or TextSource(file, sys.stdin.buffer, self._format)
+                yield self._standard_input
+            else:
+                with open_source(path, self._format) as source:
+                    yield source
+        except TableError:
+            raise
+        except PermissionError as error:
+            raise TableError(f"{file} may not be read; ask for permission to read it") from error
+        except _DAMAGE as error:
+            what = "is damaged, or not of the kind that its name says"
+            raise TableError(f"{file} {what}; check how it was made") from error
 
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         for path in self._paths:
-            with self._opened(path) as self._source:
-                yield from self._chunks_of(self._source, self._positions_in(self._source, positions), chunk_rows)
-                self._bytes_behind += self._source.bytes_read
+            with self._opened(path) as source:
+                self._source, places = source, positions
+                if source.names != self._all_names:
+                    places = [_position(source.names, self._all_names[k], source.file) for k in positions]
+                yield from self._chunks_of(source, places, chunk_rows)
+                self._bytes_behind += source.bytes_read
             self._source = None
         if self.n_rows == 0:
-            why = f"all {self.n_skipped} rows have missing values" if self.n_skipped else "there are no rows"
-            files = ", ".join(map(name_for_messages, self._paths))
+            why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
+            files = ", ".join("standard input" if path == "-" else path for path in self._paths)
             raise TableError(f"{files}: {why}; give at least one row of numbers")
-
-    def _positions_in(self, source: Source, positions: list[int]) -> list[int]:
-        if source.names == self._all_names:
-            return positions
-        return [_position(source.names, self._all_names[position], source.file) for position in positions]
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
-        for lines, values in source.rows(positions, chunk_rows):
-            complete = self._complete_rows(source, positions, lines, values)
-            self.n_skipped += len(values) - len(complete)
-            self.n_rows += len(complete)
-            if len(complete):
-                yield Chunk(names, values[complete], source.file, np.asarray(lines, dtype=np.int64)[complete])
+        for frame in source.frames(positions, chunk_rows):
+            values = np.column_stack([_values(frame[position], source) for position in positions])
+            has_nodata = np.any(_is_one_of(values, self._format.nodata), axis=1)
+            is_bad = ~np.isfinite(values) & ~has_nodata[:, np.newaxis]
+            if self._format.missing == "error" and is_bad.any():
+                row, column = np.argwhere(is_bad)[0]
+                raise _bad_cell(source, frame.index[row], positions[column], frame[positions[column]].iloc[row])
+            is_kept = ~(has_nodata | is_bad.any(axis=1))
+            self.n_rows += int(is_kept.sum())
+            self.n_skipped += int((~is_kept).sum())
+            if is_kept.any():
+                yield Chunk(names, values[is_kept], source.file, frame.index.to_numpy()[is_kept])
 
-    def _complete_rows(self, source: Source, positions: list[int], lines: Sequence[int], values: Array) -> Indices:
-        """Which rows to keep; an infinite value is always an error, a missing one is if rows are not to be skipped."""
-        if np.isinf(values).any():
-            raise _bad_value(source, positions, lines, np.isinf(values), "is infinite; correct it or remove the row")
-        is_missing = np.isnan(values)
-        if self._format.missing == "error" and is_missing.any():
-            raise _bad_value(source, positions, lines, is_missing, "is missing; correct it or use --missing skip")
-        return np.flatnonzero(~is_missing.any(axis=1))
+
+def _values(cells: Any, source: Source) -> Array:
+    """Values (n,) of a pandas series, NaN for what is no number."""
+    if cells.dtype.kind in "biuf":
+        return cells.to_numpy(np.float64)
+    return numbers(cells.tolist(), source.decimal)
+
+
+def _is_one_of(values: Array, nodata: float | Sequence[float]) -> NDArray[np.bool_]:
+    """Whether values (n, k) are among the numbers, up to the rounding of a file that stores float32."""
+    with np.errstate(over="ignore"):
+        return np.any(np.isclose(values[..., np.newaxis], np.ravel(nodata), rtol=1e-7, atol=0.0), axis=-1)
+
+
+def _bad_cell(source: Source, line: int, position: int, cell: object) -> TableError:
+    """What to say about a cell that is no finite number."""
+    column = repr(source.names[position]) if source.has_header else position + 1
+    value, text, remedy = number(cell, source.decimal), str(cell), "use --missing skip"
+    other: Decimal = "," if source.decimal == "." else "."
+    if value is not None:
+        what = f"the value is {'missing' if np.isnan(value) else 'infinite'}"
+    else:
+        what = f"{text if len(text) <= 40 else text[:40] + '...'!r} is not a number"
+        remedy = f"choose another column, or {remedy}" if number(cell, other) is None else f"use --decimal {other}"
+    return TableError(f"{source.file}, {source.row} {line}, column {column}: {what}; correct it or {remedy}")
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
@@ -207,15 +205,16 @@ def expand(patterns: Iterable[str]) -> list[str]:
     return [path for pattern in patterns for path in _matches(pattern)]
 
 
-def kind_of(path: str) -> Kind:
-    """What a file is by the end of its name; standard input and output are text."""
-    kinds = [kind for suffix, kind in _KINDS.items() if path.lower().endswith(suffix)]
-    if path != "-" and not kinds:
-        raise TableError(f"{path} is of no known kind; the name must end with {_either(_KINDS)}")
-    return "text" if path == "-" else kinds[0]
+def _matches(pattern: str) -> list[str]:
+    if pattern == "-" or os.path.exists(pattern):
+        return [pattern]
+    paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+    if not paths:
+        raise TableError(f"no file matches {pattern}; check the name and the folder")
+    return sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
 
 
-def write_table(path: str, names: Sequence[str], chunks: Iterable[Sequence[NDArray[Any]]]) -> None:
+def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> None:
     """Write columns as they arrive; the file has its name only when it is complete.
 
     Floats are written with as many digits as give the same float again, integers as integers.
@@ -229,201 +228,32 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Sequence[NDArr
         _write_csv(sys.stdout, names, chunks)
         return
     if not path.lower().endswith(_WRITABLE):
-        raise TableError(f"{path} cannot be written; the name must end with {_either(_WRITABLE)}")
-    with _renamed_when_complete(Path(path)) as temporary:
-        if kind_of(path) == "parquet":
-            _write_parquet(temporary, names, chunks)
-        else:
-            with open(temporary, "x", encoding="utf-8", newline="") as file:
-                _write_csv(file, names, chunks, "\t" if path.lower().endswith(".tsv") else ",")
-
-
-class _ParquetTable:
-    """A Parquet file, batch by batch."""
-
-    def __init__(self, path: str) -> None:
-        parquet = _pyarrow("pyarrow.parquet")
-        self.file = path
-        self._n_bytes = os.path.getsize(path)
-        self._n_rows_read = 0
-        with damage_as_table_error(path):
-            self._file = parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        self._schema = self._file.schema_arrow
-        self.names = tuple(self._schema.names)
-        self.n_default = len(self.names)
-
-    @property
-    def bytes_read(self) -> int:
-        """As if all rows were of the same size."""
-        return self._n_bytes * self._n_rows_read // max(1, self._file.metadata.num_rows)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
-    def place(self, line: int, position: int) -> str:
-        """Where a value is."""
-        return f"{self.file}, row {line}, column {self.names[position]!r}"
-
-    def rows(self, positions: Sequence[int], n_rows: int) -> Iterator[Rows]:
-        """Row numbers (n,) and values (n, k)."""
-        names = [self._numeric_column(position) for position in positions]
-        with damage_as_table_error(self.file):
-            for batch in self._file.iter_batches(n_rows, columns=list(dict.fromkeys(names))):
-                first = self._n_rows_read + 1
-                self._n_rows_read += batch.num_rows
-                yield range(first, first + batch.num_rows), _columns_of_batch(batch, names)
-
-    def _numeric_column(self, position: int) -> str:
-        """The name of a column, if that is unique and the column holds numbers."""
-        types = _pyarrow("pyarrow").types
-        name, type_ = self.names[position], self._schema.field(position).type
-        if self.names.count(name) > 1:
-            raise TableError(_repeated(name, self.file))
-        numeric = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
-        if not any(is_type(type_) for is_type in numeric):
-            raise TableError(_no_numbers(self.file, name, type_))
-        return name
-
-
-def _columns_of_batch(batch: Any, names: list[str]) -> Array:
-    arrays = [batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False) for name in names]
-    return np.column_stack(arrays)
-
-
-class _NpzTable:
-    """The arrays of an NPZ file: `lon` is a column if it is (n,), `X:1` is the first column of `X` (n, d).
-
-    If there are `X` and `y`, their columns come first, under the names that are in `feature_names`, or X1, X2, ...
-    """
-
-    def __init__(self, path: str) -> None:
-        self.file = path
-        self._n_bytes = os.path.getsize(path)
-        self._share_read = 0.0
-        with damage_as_table_error(path):
-            self._headers = _npz_headers(path)
-            default = self._inputs_and_target() or self._numeric_columns()
-            addresses = {name: address for name, address in self._addresses() if name not in default}
-        self._columns = default | addresses
-        self.names = tuple(self._columns)
-        self.n_default = len(default)
-
-    @property
-    def bytes_read(self) -> int:
-        """As if there were only the arrays in use."""
-        return int(self._n_bytes * self._share_read)
-
-    def close(self) -> None:
-        """The file is open only while an array is read."""
-
-    def place(self, line: int, position: int) -> str:
-        """Where a value is."""
-        return f"{self.file}, row {line}, column {self.names[position]!r}"
-
-    def rows(self, positions: Sequence[int], n_rows: int) -> Iterator[Rows]:
-        """Row numbers (n,) and values (n, k)."""
-        columns = self._loaded([self.names[position] for position in positions])
-        n = len(columns[0])
-        for start in range(0, n, n_rows):
-            stop = min(start + n_rows, n)
-            self._share_read = stop / n
-            yield range(start + 1, stop + 1), np.column_stack([column[start:stop] for column in columns])
-
-    def _addresses(self) -> Iterator[tuple[str, "_Address"]]:
-        for array, (shape, _) in self._headers.items():
-            if len(shape) == 1:
-                yield array, (array, 0)
-            elif len(shape) == 2:
-                yield from ((f"{array}:{k + 1}", (array, k)) for k in range(shape[1]))
-
-    def _numeric_columns(self) -> dict[str, "_Address"]:
-        return {name: address for name, address in self._addresses() if _is_numeric(self._headers[address[0]][1])}
-
-    def _inputs_and_target(self) -> dict[str, "_Address"]:
-        """Empty if there is no pair of `X` (n, d) and `y` (n,) or (n, 1)."""
-        X_shape, y_shape = (self._headers.get(name, ((), None))[0] for name in "Xy")
-        if len(X_shape) != 2 or y_shape not in (X_shape[:1], (X_shape[0], 1)):
-            return {}
-        names = [*self._feature_names(X_shape[1]), "y"]
-        if len(set(names)) < len(names):
-            raise TableError(f"{self.file}: the names {_listed(names)} are not distinct; change feature_names")
-        return {name: ("X", k) for k, name in enumerate(names[:-1])} | {"y": ("y", 0)}
-
-    def _feature_names(self, n_features: int) -> list[str]:
-        if "feature_names" not in self._headers:
-            return [f"X{k}" for k in range(1, n_features + 1)]
-        names = [str(name) for name in self._array("feature_names").ravel()]
-        if len(names) != n_features:
-            raise TableError(f"{self.file}: {len(names)} feature_names for {n_features} columns of X; correct them")
-        return names
-
-    def _loaded(self, names: list[str]) -> list[Array]:
-        """Columns (n,), each array read once."""
-        addresses = [self._columns[name] for name in names]
-        arrays = {array: self._numeric_array(array) for array in dict(addresses)}
-        lengths = {array: len(values) for array, values in arrays.items()}
-        if len(set(lengths.values())) > 1:
-            told = " and ".join(f"{length} in {array}" for array, length in lengths.items())
-            raise TableError(f"{self.file}: the arrays differ in length, {told}; choose arrays that belong together")
-        return [arrays[array][:, k] for array, k in addresses]
-
-    def _numeric_array(self, name: str) -> Array:
-        """(n, d), where a vector is one column."""
-        shape, dtype = self._headers[name]
-        if not _is_numeric(dtype):
-            raise TableError(_no_numbers(self.file, name, dtype))
-        values = self._array(name).astype(np.float64)
-        return values if len(shape) == 2 else values[:, None]
-
-    def _array(self, name: str) -> NDArray[Any]:
-        with damage_as_table_error(self.file), np.load(self.file, allow_pickle=False) as arrays:
-            return arrays[name]
-
-
-_Address = tuple[str, int]
-_Header = tuple[tuple[int, ...], np.dtype[Any]]
-
-
-def _npz_headers(path: str) -> dict[str, _Header]:
-    """Shape and type of each array, without reading the arrays."""
-    with zipfile.ZipFile(path) as archive:
-        members = [name for name in archive.namelist() if name.endswith(".npy")]
-        return {name.removesuffix(".npy"): _npy_header(archive, name) for name in members}
-
-
-def _npy_header(archive: zipfile.ZipFile, member: str) -> _Header:
-    with archive.open(member) as file:
-        is_first_version = np.lib.format.read_magic(file) == (1, 0)
-        read = np.lib.format.read_array_header_1_0 if is_first_version else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf"
-
-
-def _open(path: str, format: TableFormat) -> Source:
-    match kind_of(path):
-        case "text":
-            return CsvTable(path, format)
-        case "parquet":
-            return _ParquetTable(path)
-        case "npz":
-            return _NpzTable(path)
-
-
-def _pyarrow(module: str) -> Any:
+        raise TableError(f"{path} cannot be written; the name must end with one of {_listed(_WRITABLE)}")
     try:
-        return import_module(module)
-    except ImportError as error:
-        raise TableError('Parquet files need pyarrow; install it with pip install "wgpr[parquet]"') from error
+        with replace_file(path) as temporary:
+            if path.lower().endswith(".parquet"):
+                _write_parquet(temporary, names, chunks)
+            else:
+                with open(temporary, "x", encoding="utf-8", newline="") as file:
+                    _write_csv(file, names, chunks, "\t" if path.lower().endswith(".tsv") else ",")
+    except OSError as error:
+        raise TableError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
 
 
-def _total_bytes(paths: Sequence[str]) -> int | None:
-    sizes = [_size(path) for path in paths if path != "-"]
-    return None if "-" in paths else sum(sizes)
+def _write_csv(file: IO[str], names: Sequence[str], chunks: Iterable[Columns], separator: str = ",") -> None:
+    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer.writerow(names)
+    for columns in chunks:
+        writer.writerows(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
+
+
+def _write_parquet(path: Path, names: Sequence[str], chunks: Iterable[Columns]) -> None:
+    arrow, parquet = require_pyarrow("pyarrow"), require_pyarrow("pyarrow.parquet")
+    tables = (arrow.Table.from_arrays(list(map(arrow.array, columns)), names=list(names)) for columns in chunks)
+    first = next(tables, arrow.table({name: np.empty(0) for name in names}))
+    with parquet.ParquetWriter(path, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _size(path: str) -> int:
@@ -431,89 +261,21 @@ def _size(path: str) -> int:
         raise TableError(f"{path} is a folder; name the files in it, such as {os.path.join(path, '*.csv')}")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist; check the name and the folder")
+    if not path.lower().endswith(_READABLE):
+        raise TableError(f"{path} is of no known kind; the name must end with one of {_listed(_READABLE)}")
     return os.path.getsize(path)
 
 
-def _matches(pattern: str) -> list[str]:
-    if pattern == "-" or os.path.exists(pattern):
-        return [pattern]
-    paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-    if not paths:
-        raise TableError(f"no file matches {pattern}; check the name and the folder")
-    return sorted(paths, key=_natural_order)
-
-
-def _natural_order(path: str) -> list[str | int]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
-
-
-def _position(names: Sequence[str], column: str, file: str) -> int:
-    if names.count(column) > 1:
-        raise TableError(_repeated(column, file))
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    for known in (names, numbers):
-        if column in known:
-            return known.index(column)
-    raise TableError(f"{file} has no column {column!r}; choose among {_listed(names)}")
-
-
-def _check_distinct(names: Sequence[str], file: str) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise TableError(_repeated(name, file))
-
-
-def _bad_value(
-    source: Source, positions: list[int], lines: Sequence[int], is_bad: NDArray[np.bool_], what: str
-) -> TableError:
-    """About the first of the bad values; `is_bad` is (n, k)."""
-    row, column = np.argwhere(is_bad)[0]
-    return TableError(f"{source.place(lines[row], positions[column])}: the value {what}")
-
-
-def _repeated(name: str, file: str) -> str:
-    return f"{file} has several columns {name!r}; rename them, or choose columns by number"
-
-
-def _no_numbers(file: str, name: str, type_: object) -> str:
-    return f"{file}, column {name!r}: {type_} is not a type of number; choose another column"
+def _position(names: Sequence[str], column: str | int, file: str) -> int:
+    name = str(column)
+    if names.count(name) > 1:
+        raise TableError(f"{file} has several columns {name!r}; rename them, or choose columns by number")
+    for known in (names, [str(k) for k in range(1, len(names) + 1)]):
+        if name in known:
+            return known.index(name)
+    raise TableError(f"{file} has no column {name!r}; choose among {_listed(names)}")
 
 
 def _listed(names: Sequence[str], n_shown: int = 20) -> str:
     rest = f" and {len(names) - n_shown} more" if len(names) > n_shown else ""
     return ", ".join(names[:n_shown]) + rest
-
-
-def _either(suffixes: Iterable[str]) -> str:
-    *others, last = suffixes
-    return f"{', '.join(others)} or {last}"
-
-
-@contextmanager
-def _renamed_when_complete(path: Path) -> Iterator[Path]:
-    """A name in the same folder to write to; on failure nothing is left there, and an older file stays as it was."""
-    if not os.path.isdir(path.parent) or os.path.isdir(path):
-        raise TableError(f"{path} cannot be written; name a file in a folder that exists")
-    try:
-        with replacing(path) as temporary:
-            yield temporary
-    except OSError as error:
-        raise TableError(f"{path} cannot be written ({error.strerror}); choose another place") from error
-
-
-def _write_csv(
-    file: IO[str], names: Sequence[str], chunks: Iterable[Sequence[NDArray[Any]]], separator: str = ","
-) -> None:
-    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
-    writer.writerow(names)
-    for columns in chunks:
-        writer.writerows(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
-
-
-def _write_parquet(path: Path, names: Sequence[str], chunks: Iterable[Sequence[NDArray[Any]]]) -> None:
-    arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
-    tables = (arrow.Table.from_arrays(list(map(arrow.array, columns)), names=list(names)) for columns in chunks)
-    first = next(tables, arrow.table({name: np.empty(0) for name in names}))
-    with parquet.ParquetWriter(path, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.write_table(table)

@@ -1,0 +1,389 @@
+"""Files that hold tables: text, Parquet and NPZ. Each kind is a `Source`, which gives frames with numbered rows."""
+
+import codecs
+import csv
+import gzip
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain, islice
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+
+from wgpr.gp.linalg import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Decimal = Literal[".", ","]
+
+_NUMBER: dict[Decimal, re.Pattern[str]] = {
+    ".": re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"),
+    ",": re.compile(r"[+-]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][+-]?[0-9]+)?"),
+}
+_DIGITS = re.compile(r"[-+.0-9eE]*")
+_MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
+_INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
+
+_HEAD_LINES = 200
+_HEAD_CHARACTERS = 100_000
+_BLOCK_CHARACTERS = 1_000_000
+_PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message is one sentence with the place, the fault and the remedy."""
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a table is written; None means that it is found out from the first lines.
+
+    separator : between cells, " " for any number of blanks.
+    decimal : "." or ","; header : whether the first row has the names.
+    missing : "error" or "skip" for rows with whatever is no number: empty, NA, NaN, text, infinite.
+    nodata : numbers that stand for no value, such as -99999. Rows with one of them are left out.
+    """
+
+    separator: str | None = None
+    decimal: Decimal | None = None
+    header: bool | None = None
+    missing: Literal["error", "skip"] = "error"
+    nodata: float | Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        nodata = np.asarray(self.nodata)
+        is_number = not nodata.size or (nodata.ndim < 2 and nodata.dtype.kind in "iuf" and not np.isnan(nodata).any())
+        is_character = self.separator is None or re.fullmatch(r'[^"#\r\n]', str(self.separator))
+        rules = {
+            "separator": (is_character, "one character such as ',' or ';' or a tab"),
+            "decimal": (self.decimal in (None, ".", ","), "'.' or ','"),
+            "header": (self.header in (None, True, False), "true or false"),
+            "missing": (self.missing in ("error", "skip"), "'error' or 'skip'"),
+            "nodata": (is_number, "a number such as -99999, or several"),
+        }
+        for name, (is_valid, what) in rules.items():
+            if not is_valid:
+                raise TableError(f"{name} must be {what}, got {getattr(self, name)!r}")
+
+
+class Source:
+    """One file as a table that is read once.
+
+    file : its name in messages; names : of all columns; n_default : how many of them to use if none are chosen.
+    bytes_read : how far the reading is; row : what messages call a row; has_header : whether columns have names there.
+    decimal : the mark in cells that are text.
+    """
+
+    file: str
+    names: tuple[str, ...]
+    n_default: int
+    bytes_read = 0
+    row = "row"
+    has_header = True
+    decimal: Decimal = "."
+
+    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
+        """Columns by position, at most `n_rows` rows at a time; the index has the line or the number of each row."""
+        raise NotImplementedError
+
+    def first_cells(self, position: int) -> Iterable[Any]:
+        """Cells of a column in the first rows."""
+        return next((frame[position] for frame in self.frames([position], _HEAD_LINES)), ())
+
+
+@contextmanager
+def open_source(path: str, format: TableFormat) -> Iterator[Source]:
+    """A file of the kind that its name says."""
+    if path.lower().endswith(".npz"):
+        yield NpzSource(path)
+    elif path.lower().endswith(".parquet"):
+        parquet = require_pyarrow("pyarrow.parquet")
+        with parquet.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as parquet_file:
+            yield ParquetSource(path, parquet_file)
+    else:
+        with open(path, "rb") as file:
+            yield TextSource(path, file, format)
+
+
+def number(cell: object, decimal: Decimal) -> float | None:
+    """The value of a cell: NaN if it is missing, None if it is text. Digits are those of ASCII."""
+    text = str(cell).strip()
+    if _NUMBER[decimal].fullmatch(text):
+        return float(text.replace(decimal, "."))
+    return nan if _MISSING.fullmatch(text) else inf if _INFINITE.fullmatch(text) else None
+
+
+def numbers(cells: Iterable[Any], decimal: Decimal) -> Array:
+    """Values (n,) of cells, NaN for what is no number."""
+    texts = list(map(str, cells))
+    if decimal == "." and _DIGITS.fullmatch("".join(texts)):  # ordinary numbers only: the same and faster
+        with suppress(ValueError):
+            return np.array(list(map(float, texts)))
+    return np.array([number(text, decimal) for text in texts], dtype=np.float64)
+
+
+class TextSource(Source):
+    """Separated values, a block of lines at a time.
+
+    pandas parses blocks in which each line is a record of numbers. Others, with quotes, comments or missing values, are
+    split by `csv`, where the line of each record is known. pandas would fill up short records and cut long ones: widths
+    are checked.
+    """
+
+    row = "line"
+
+    def __init__(self, file: str, binary: BinaryIO, format: TableFormat) -> None:
+        self.file = file
+        self._binary = _CountingReader(binary)
+        stream = _decoded(self._binary)
+        n_ignored, lines = _first_lines(stream)
+        if not lines:
+            raise TableError(f"{file} is empty; give a file with at least one row")
+        self._longest_line = max(map(len, lines))
+        self._separator, self.decimal = _likely_marks(lines, format)
+        self._head = _cells(lines, self._separator)
+        self._n_lines, self._lines = n_ignored, _normalized(lines, self._separator)
+        _, names = next(self._records(list(islice(self._lines, 1))))
+        is_header = any(number(name, self.decimal) is None for name in names)
+        self.has_header = is_header if format.header is None else format.header
+        self.names = tuple(name.strip() if self.has_header else f"x{k}" for k, name in enumerate(names, start=1))
+        self.n_default = len(names)
+        self._n_lines = self._n_lines if self.has_header else n_ignored
+        self._lines = _normalized(chain(lines[self._n_lines - n_ignored :], stream), self._separator)
+
+    def first_cells(self, position: int) -> Iterable[Any]:
+        """Cells of a column in the first rows; `frames` gives these rows too."""
+        return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
+
+    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
+        """Columns of numbers or of text; the index has the lines."""
+        # Long lines come in smaller blocks, so that thousands of unused columns need no memory.
+        n_lines = min(n_rows, 1 + _BLOCK_CHARACTERS // self._longest_line)
+        columns = sorted(set(positions))
+        while block := list(islice(self._lines, n_lines)):
+            self.bytes_read = self._binary.n_bytes
+            frame = self._plain_frame(block, columns)
+            yield self._unusual_frame(block, columns) if frame is None else frame
+        self.bytes_read = self._binary.n_bytes
+
+    def _plain_frame(self, block: list[str], columns: list[int]) -> "pd.DataFrame | None":
+        """None unless each line is a record without quotes, and has numbers in the columns."""
+        import pandas as pd
+
+        text, n_marks = "".join(block), len(self.names) - 1
+        if any(mark in text for mark in '"#\0') or {line.count(self._separator) for line in block} != {n_marks}:
+            return None
+        options: Any = {"sep": self._separator, "decimal": self.decimal, "usecols": columns, "quoting": csv.QUOTE_NONE}
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+            options["float_precision"] = "round_trip"  # newer versions always give the nearest float
+        with suppress(ValueError):
+            frame = pd.read_csv(io.StringIO(text), dtype=np.float64, **_PLAIN_NUMBERS, **options)
+            frame.index += self._n_lines + 1
+            self._n_lines += len(block)
+            return frame
+        return None
+
+    def _unusual_frame(self, block: list[str], columns: list[int]) -> "pd.DataFrame":
+        import pandas as pd
+
+        records = list(self._records(block))
+        for line, cells in records:
+            if len(cells) != len(self.names):
+                what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
+                raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
+        lines = [line for line, _ in records]
+        return pd.DataFrame({k: [cells[k] for _, cells in records] for k in columns}, index=lines, dtype=object)
+
+    def _records(self, block: list[str]) -> Iterator[tuple[int, list[str]]]:
+        """Line and cells of each record that begins in the block; a quoted cell may run on behind it."""
+        self._start = 0  # line where the record begins that is being read
+        reader = csv.reader(self._record_lines(block), delimiter=self._separator, skipinitialspace=True, strict=True)
+        try:
+            for cells in reader:
+                line, self._start = self._start, 0
+                yield line, cells
+        except csv.Error as error:
+            advice = "close each quote, and double those inside of quotes"
+            raise TableError(f"{self.file}, line {self._start}: a quoted cell has no proper end; {advice}") from error
+
+    def _record_lines(self, block: list[str]) -> Iterator[str]:
+        """The lines without the comments and blank lines between records."""
+        for line in chain(block, iter(lambda: next(self._lines, "") if self._start else "", "")):
+            self._n_lines += 1
+            if "\0" in line:
+                what = "a NUL byte does not belong in a text; save the table as text in UTF-8"
+                raise TableError(f"{self.file}, line {self._n_lines}: {what}")
+            if self._start or not _is_ignored(line):
+                self._start = self._start or self._n_lines
+                yield line
+
+
+_PLAIN_NUMBERS = {"header": None, "skipinitialspace": True, "na_filter": False, "skip_blank_lines": False}
+
+
+class _CountingReader(io.RawIOBase):
+    """The bytes of a file, counted as they are read; the file is closed by whoever opened it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.n_bytes = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        n_bytes = self._file.readinto1(buffer)
+        self.n_bytes += n_bytes
+        return n_bytes
+
+
+def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
+    """Text with line feeds only; gzip and byte order marks are known by their first bytes."""
+    buffered = io.BufferedReader(raw)
+    if buffered.peek(2)[:2] == b"\x1f\x8b":
+        buffered = io.BufferedReader(gzip.GzipFile(fileobj=buffered))  # type: ignore[arg-type]
+    if buffered.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return io.TextIOWrapper(buffered, "utf-16")
+    return io.TextIOWrapper(buffered, "utf-8-sig", errors="wgpr-latin-1")
+
+
+def _latin_1(error: Any) -> tuple[str, int]:
+    """The bytes that are no UTF-8, in the encoding of most texts that are not."""
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error("wgpr-latin-1", _latin_1)
+
+
+def _is_ignored(line: str) -> bool:
+    return line.lstrip()[:1] in ("", "#")
+
+
+def _normalized(lines: Iterable[str], separator: str) -> Iterator[str]:
+    """The lines with one blank between cells, if blanks are the separator."""
+    return (" ".join(line.split()) + "\n" for line in lines) if separator == " " else iter(lines)
+
+
+def _first_lines(stream: Iterator[str]) -> tuple[int, list[str]]:
+    """The number of comments and blank lines at the beginning, and the lines that follow them."""
+    n_ignored = 0
+    for line in stream:
+        if not _is_ignored(line):
+            return n_ignored, [line, *islice(stream, min(_HEAD_LINES, 1 + _HEAD_CHARACTERS // len(line)))]
+        n_ignored += 1
+    return n_ignored, []
+
+
+def _cells(lines: list[str], separator: str) -> list[list[str]]:
+    """Cells of the records, as far as they can be told apart; the rest is an error once rows are read."""
+    records = (line for line in _normalized(lines, separator) if not _is_ignored(line))
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(csv.reader(records, delimiter=separator, skipinitialspace=True))
+    return rows
+
+
+def _likely_marks(lines: list[str], format: TableFormat) -> tuple[str, Decimal]:
+    """The separator and the decimal mark that are given, or else those with which most cells are numbers."""
+    rows = {separator: _cells(lines, separator) for separator in format.separator or "\t;,| "}
+    decimals = [format.decimal] if format.decimal else list(_NUMBER)
+    pairs = [(separator, decimal) for separator in rows for decimal in decimals]
+    distinct = [(separator, decimal) for separator, decimal in pairs if separator != decimal]
+    return max(distinct or pairs, key=lambda pair: _plausibility(rows[pair[0]], pair[1]))
+
+
+def _plausibility(rows: list[list[str]], decimal: Decimal) -> tuple[float, float, int]:
+    """The share of cells that are numbers in rows of the usual width, the share of such rows, and how many numbers.
+
+    Counted from the last row, so that a header in several words does not outweigh a single row.
+    """
+    width, n_rows = next(iter(Counter(map(len, reversed(rows))).most_common(1)), (1, 0))
+    n_numbers = sum(number(cell, decimal) is not None for row in rows if len(row) == width for cell in row)
+    return (0.0, 0.0, n_numbers) if width == 1 else (n_numbers / (width * len(rows)), n_rows / len(rows), n_numbers)
+
+
+class ParquetSource(Source):
+    """A Parquet file, batch by batch."""
+
+    def __init__(self, path: str, parquet_file: Any) -> None:
+        self.file, self._parquet_file = path, parquet_file
+        self.names = tuple(parquet_file.schema_arrow.names)
+        self.n_default = len(self.names)
+
+    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
+        """Columns of any type; the index has the numbers of the rows."""
+        import pandas as pd
+
+        names = {position: self.names[position] for position in positions}
+        if max(map(self.names.count, names.values())) > 1:
+            raise TableError(f"{self.file} has several columns with the same name; rename them")
+        n_read, n_total, n_bytes = 0, self._parquet_file.metadata.num_rows, os.path.getsize(self.file)
+        for batch in self._parquet_file.iter_batches(n_rows, columns=list(names.values())):
+            lines = range(n_read + 1, n_read + batch.num_rows + 1)
+            n_read += batch.num_rows
+            self.bytes_read = n_bytes * n_read // n_total
+            yield pd.DataFrame({k: batch.column(name).to_numpy(False) for k, name in names.items()}, index=lines)
+
+
+def require_pyarrow(module: str) -> Any:
+    """The module, or a sentence that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise TableError('Parquet files need pyarrow; install it with pip install "wgpr[parquet]"') from error
+
+
+class NpzSource(Source):
+    """The arrays of an NPZ file: `lon` is a column if it is (n,), `Z:1` is the first column of `Z` (n, d).
+
+    If there are `X` and `y`, their columns come first, under the names that are in `feature_names`, or X1, X2, ...
+    """
+
+    def __init__(self, path: str) -> None:
+        self.file = path
+        arrays: dict[str, Any] = {}
+        with np.lib.npyio.NpzFile(path) as file:  # type: ignore[arg-type]
+            for name in file.files:
+                with suppress(ValueError):  # an array of objects is no column
+                    arrays[name] = np.asarray(file[name])
+        columns = {name: array for name, array in arrays.items() if array.ndim == 1}
+        for name, array in arrays.items():
+            if array.ndim == 2:
+                columns |= {f"{name}:{k}": column for k, column in enumerate(array.T, start=1)}
+        default = self._inputs_and_target(arrays) or {k: v for k, v in columns.items() if v.dtype.kind in "biuf"}
+        self._columns = default | columns
+        self.names, self.n_default = tuple(self._columns), len(default)
+
+    def _inputs_and_target(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """The columns of `X` (n, d) and `y` (n,) or (n, 1), if there are such arrays."""
+        X, y = arrays.get("X", np.empty(0)), arrays.get("y", np.empty(0))
+        if X.ndim != 2 or y.shape not in ((len(X),), (len(X), 1)):
+            return {}
+        default = np.array([f"X{k}" for k in range(1, X.shape[1] + 1)])
+        names = [*map(str, arrays.get("feature_names", default).ravel()), "y"]
+        if len(names) != X.shape[1] + 1 or len(set(names)) < len(names):
+            told = f"must be {X.shape[1]} distinct names for the columns of X, other than y"
+            raise TableError(f"{self.file}: feature_names {told}, got {', '.join(names[:-1])}")
+        return dict(zip(names, [*X.T, y.ravel()], strict=True))
+
+    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
+        """Columns of any type; the index has the numbers of the rows."""
+        import pandas as pd
+
+        columns = {position: self._columns[self.names[position]] for position in positions}
+        lengths = {self.names[position]: len(column) for position, column in columns.items()}
+        n = max(lengths.values())
+        if min(lengths.values()) < n:
+            told = " and ".join(f"{length} in {name}" for name, length in lengths.items())
+            raise TableError(f"{self.file}: the arrays differ in length, {told}; choose arrays that belong together")
+        for start in range(0, n, n_rows):
+            lines = range(start + 1, min(start + n_rows, n) + 1)
+            self.bytes_read = os.path.getsize(self.file) * lines[-1] // n
+            yield pd.DataFrame({k: column[start : lines[-1]] for k, column in columns.items()}, index=lines)
