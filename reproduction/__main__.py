@@ -87,7 +87,7 @@ def reproduce(output: Path, plan: Plan, *, folder: Path | None, n_jobs: int, fre
         console.print(f"{len(results):,} results are there already ({results.path})")
     jobs = all_jobs(plan, names)
     with progress_bar(jobs, results, console=console) as progress:
-        failures = run(jobs, results, folder=folder, plan=plan, n_jobs=n_jobs, progress=progress)
+        failures = run(jobs, results, folder=folder, n_jobs=n_jobs, progress=progress)
     with console.status("drawing the report"):
         content, footer = (
             sections(results, plan, missing, failures),

@@ -54,7 +54,6 @@ def run(
     results: Results,
     *,
     folder: Path | None,
-    plan: Plan,
     n_jobs: int,
     progress: Callable[[Job], None] = lambda job: None,
 ) -> list[Failure]:
@@ -64,7 +63,7 @@ def run(
         in_turn = [job for job in jobs if bool(job.from_results) == is_second]
         missing = [job for job in in_turn if (job.study, job.key) not in results]
         missing.sort(key=lambda job: -job.cost)
-        for job, values in _values(missing, results, folder, plan, n_jobs):
+        for job, values in _values(missing, results, folder, n_jobs):
             if isinstance(values, str):
                 failures.append(Failure(job, values))
             else:
@@ -74,17 +73,17 @@ def run(
 
 
 def _values(
-    jobs: Sequence[Job], results: Results, folder: Path | None, plan: Plan, n_jobs: int
+    jobs: Sequence[Job], results: Results, folder: Path | None, n_jobs: int
 ) -> Iterable[tuple[Job, dict[str, Any] | str]]:
     """The values of each job as they come, in any order; a text is the reason of a failure."""
-    calls = []
+    calls, shared = [], {"folder": folder, "plan": results.plan}
     for number, job in enumerate(jobs):
         try:
             more = {name: value(results) for name, value in job.from_results.items()}
         except (LookupError, ValueError, ArithmeticError) as error:  # a job that it needs has failed
             yield job, _reason(error)
         else:
-            calls.append(delayed(_call)(number, job.work, {**job.key, **more, "folder": folder, "plan": plan}))
+            calls.append(delayed(_call)(number, job.work, {**shared, **job.key, **more}))
     workers = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2 * n_jobs")
     for number, values in workers(calls):
         yield jobs[number], values

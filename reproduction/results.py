@@ -44,12 +44,12 @@ class Results:
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        self.path, self.commit = path, commit()
+        self.path, self.plan, self.commit = path, plan, commit()
         self.versions = {"python": python_version(), **{library: version(library) for library in _LIBRARIES}}
         self._results: dict[str, Result] = {}
         self._frames: dict[str, pd.DataFrame] = {}
         if path.exists() and path.stat().st_size:
-            self._read(plan)
+            self._read()
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_line({"plan": asdict(plan), "versions": self.versions}), encoding="utf-8")
@@ -95,13 +95,13 @@ class Results:
         self._results[_identity(study, key)] = Result(study, key, _restored(parts["result"]), parts["commit"])
         self._frames.pop(study, None)
 
-    def _read(self, plan: Plan) -> None:
+    def _read(self) -> None:
         """All whole lines. An interruption may have left a part of the last line, which is cut off."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         header, *lines = whole.splitlines() or [b""]
         beginning = _parsed(header, self.path)
-        if beginning.get("plan") != json.loads(_line(asdict(plan))):
+        if beginning.get("plan") != json.loads(_line(asdict(self.plan))):
             raise ResultsError(f"{self.path} has results of another plan; give another folder, or --fresh")
         self.versions = beginning["versions"]
         for number, line in enumerate(lines, start=2):

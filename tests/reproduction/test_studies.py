@@ -495,16 +495,16 @@ def contents(results):
 
 def test_only_what_is_not_done_is_done(results, folders):
     first, second = folders
-    assert run(counting(3), results, folder=first, plan=TINY, n_jobs=1) == []
+    assert run(counting(3), results, folder=first, n_jobs=1) == []
     assert counted(first) == [0, 1, 2]
-    assert run(counting(5), reopened(results), folder=second, plan=TINY, n_jobs=1) == []
+    assert run(counting(5), reopened(results), folder=second, n_jobs=1) == []
     assert counted(second) == [3, 4]
     squares = reopened(results).of("counting").set_index("number")["square"]
     assert squares.to_dict() == {0: 0, 1: 1, 2: 4, 3: 9, 4: 16}
 
 
 def test_the_longest_is_done_first(results, tmp_path):
-    run(counting(5), results, folder=tmp_path, plan=TINY, n_jobs=1)
+    run(counting(5), results, folder=tmp_path, n_jobs=1)
     assert (tmp_path / "log").read_text().split() == ["4", "3", "2", "1", "0"]
 
 
@@ -513,17 +513,17 @@ def test_jobs_that_need_results_come_after_the_others(results, tmp_path):
         return int(results.of("counting")["square"].sum())
 
     last = Job("total", {}, total, cost=100.0, from_results={"total": sum_of_squares})
-    run([last, *counting(5)], results, folder=tmp_path, plan=TINY, n_jobs=1)
+    run([last, *counting(5)], results, folder=tmp_path, n_jobs=1)
     assert results.of("total").to_dict("records") == [{"total": 30, "plan": "quick"}]
 
 
 def test_a_job_that_fails_does_not_stop_the_others_and_is_tried_again(results, folders):
     first, second = folders
     (first / "broken").touch()
-    failures = run(counting(6), results, folder=first, plan=TINY, n_jobs=1)
+    failures = run(counting(6), results, folder=first, n_jobs=1)
     assert [(failure.job.key, failure.reason) for failure in failures] == [({"number": 3}, "ValueError: 3 is broken")]
     assert reopened(results).of("counting")["number"].tolist() == [5, 4, 2, 1, 0]
-    assert run(counting(6), results, folder=second, plan=TINY, n_jobs=1) == []
+    assert run(counting(6), results, folder=second, n_jobs=1) == []
     assert counted(second) == [3]
     assert ("counting", {"number": 3}) in reopened(results)
 
@@ -531,14 +531,14 @@ def test_a_job_that_fails_does_not_stop_the_others_and_is_tried_again(results, f
 def test_progress_is_told_of_every_job(results, tmp_path):
     (tmp_path / "broken").touch()
     told = []
-    run(counting(5), results, folder=tmp_path, plan=TINY, n_jobs=1, progress=told.append)
+    run(counting(5), results, folder=tmp_path, n_jobs=1, progress=told.append)
     assert sorted(job.key["number"] for job in told) == [0, 1, 2, 3, 4]
 
 
 def test_the_number_of_cores_does_not_change_the_results(tmp_path):
     journals = [Results(tmp_path / f"{n_jobs}.jsonl", TINY) for n_jobs in (1, 2)]
     for n_jobs, results in enumerate(journals, start=1):
-        run(counting(8), results, folder=tmp_path, plan=TINY, n_jobs=n_jobs)
+        run(counting(8), results, folder=tmp_path, n_jobs=n_jobs)
     assert contents(journals[0]) == contents(journals[1])
     assert counted(tmp_path) == sorted([*range(8), *range(8)])
 
@@ -556,10 +556,10 @@ def test_an_interrupted_run_goes_on_where_it_stopped(results, folders, n_jobs):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(counting(10), results, folder=first, plan=TINY, n_jobs=n_jobs, progress=interrupt)
+        run(counting(10), results, folder=first, n_jobs=n_jobs, progress=interrupt)
     rest = reopened(results)
     assert [found.key for found in rest] == [job.key for job in told]
-    run(counting(10), rest, folder=second, plan=TINY, n_jobs=1)
+    run(counting(10), rest, folder=second, n_jobs=1)
     assert counted(second) == sorted(set(range(10)) - {job.key["number"] for job in told})
     assert len(reopened(results)) == 10
 
@@ -569,7 +569,7 @@ def test_a_job_whose_needs_have_failed_does_not_stop_the_others(results, tmp_pat
         raise ValueError("no fits")
 
     orphan = Job("total", {}, total, cost=2.5, from_results={"total": nothing_there})
-    failures = run([orphan, *counting(5)], results, folder=tmp_path, plan=TINY, n_jobs=1)
+    failures = run([orphan, *counting(5)], results, folder=tmp_path, n_jobs=1)
     assert [failure.reason for failure in failures] == ["ValueError: no fits"]
     assert counted(tmp_path) == [0, 1, 2, 3, 4]
 
@@ -583,7 +583,7 @@ def test_results_are_not_read_while_they_are_written(results, tmp_path):
 
     jobs = [replace(job, from_results={"folder": remember}) for job in counting(30)]
     with parallel_config(backend="threading"):
-        run(jobs, results, folder=tmp_path, plan=TINY, n_jobs=2)
+        run(jobs, results, folder=tmp_path, n_jobs=2)
     assert len(results) == 30
     assert threads == {threading.main_thread()}
 
@@ -1048,7 +1048,7 @@ def test_search_and_tables_fit_together(monkeypatch, small_folder, results):
     for name, method in METHODS.items():
         monkeypatch.setitem(METHODS, name, replace(method, fit_settings=method.fit_settings[1:3]))
     jobs = studies.table_jobs(TINY, ["tzibana"])
-    assert run(jobs, results, folder=small_folder, plan=TINY, n_jobs=1) == []
+    assert run(jobs, results, folder=small_folder, n_jobs=1) == []
     again = reopened(results)
     assert all((job.study, job.key) in again for job in jobs)
     assert len(again.of(studies.SEARCH)) == 4 * 2
