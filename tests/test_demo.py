@@ -12,6 +12,7 @@ from wgpr import StreamingGPRegressor, WGPRegressor
 from wgpr.cli.comparison import LinearInterpolation, Status, compare_methods
 from wgpr.cli.demo import INTERPOLATION, ONE_GP, WGPR, conclusions, in_words, results_table, run_demo
 from wgpr.metrics import scores
+from wgpr.report import Picture
 from wgpr.survey import fly, hold_out, jacksboro
 
 
@@ -145,6 +146,13 @@ def quick_methods(survey, seed):
     return {WGPR: WGPRegressor.published(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
 
 
+@pytest.fixture
+def _no_rendering(monkeypatch):
+    """Figures are made but not rendered, which takes most of the time; other tests render them."""
+    monkeypatch.setattr(Picture, "png", b"")
+
+
+@pytest.mark.usefixtures("_no_rendering")
 def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
     monkeypatch.setattr("wgpr.cli.demo.methods", quick_methods)
     screen = console()
@@ -166,6 +174,7 @@ def test_a_survey_where_nothing_varies(tmp_path):
     assert run_demo(tmp_path, data=nothing, console=console()).page.exists()
 
 
+@pytest.mark.usefixtures("_no_rendering")
 def test_rows_with_one_input_have_no_map(tmp_path):
     x = np.linspace(0.0, 20.0, 300)
     demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")), console=console())

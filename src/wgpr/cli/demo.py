@@ -269,7 +269,7 @@ def pictures(survey: Survey, results: Sequence[MethodResult], model: OnlineRegre
         "model of the batch alone. A new model starts if it gains more evidence than it costs."
     )
     calibration = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
-    errors = "RMSE at all held-out points while learning, also where the survey has not been yet."
+    errors = "RMSE while learning, at held-out points of the whole area, also where the survey has not been yet."
     mean, std = results[0].mean, results[0].std
     assert std is not None
     return [
