@@ -2,33 +2,33 @@
 
 import io
 import json
+import multiprocessing
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from streams import assert_same_learning, travelling
-from wgpr import LocalGPRegressor, SparseGPRegressor, StreamingGPRegressor, WGPRegressor, load
+from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
 from wgpr.cli import app as cli
+from wgpr.cli import learn
+from wgpr.cli.show import print_summary, summarize
+from wgpr.cli.stream import LineParser, StreamSession, read_lines
+from wgpr.estimators import base
+from wgpr.estimators.regressors import METHODS
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
-SMALL = [
-    "-s",
-    "batching=arrival",
-    "-s",
-    "batch_size=20",
-    "-s",
-    "n_inducing=10",
-    "-s",
-    "optimizer_iterations=5",
-    "-s",
-    "random_state=0",
-]
+SETTINGS = {"batching": "arrival", "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
+SMALL = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
 NAMES = ["east", "north", "depth"]
 
 
@@ -41,18 +41,54 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 def wgpr(monkeypatch, capsys):
     """Runs a command in this process: exit code, standard output and standard error."""
 
-    def run(*arguments):
+    def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["wgpr", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
+        Path(".stdin").write_text(stdin)
+        with open(".stdin") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
         return (stop.value.code, *capsys.readouterr())
 
     return run
 
 
-def script(*arguments, **options):
-    """Runs a command as a user does."""
-    return subprocess.run([SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+def _run_child(arguments, descriptors, others, is_ignoring_interrupts):
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    for other in others:
+        os.close(other)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    # A shell may have told pytest, as a job in the background, to ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignoring_interrupts else signal.default_int_handler)
+    sys.argv = ["wgpr", *map(str, arguments)]
+    cli.main()
+
+
+@contextmanager
+def child(*arguments, is_ignoring_interrupts=False):
+    """A command in a process of its own, with pipes `stdin`, `stdout` and `stderr`; it is killed in the end.
+
+    It is forked, so that it is there at once: imports take seconds.
+    """
+    (input_, stdin), (stdout, output), (stderr, errors) = os.pipe(), os.pipe(), os.pipe()
+    process = multiprocessing.get_context("fork").Process(
+        target=_run_child, args=(arguments, (input_, output, errors), (stdin, stdout, stderr), is_ignoring_interrupts)
+    )
+    process.start()
+    for descriptor in (input_, output, errors):
+        os.close(descriptor)
+    with open(stdin, "w") as process.stdin, open(stdout) as process.stdout, open(stderr) as process.stderr:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.join()
+
+
+def exit_code(process):
+    process.join(60)
+    return process.exitcode
 
 
 def survey(n=110, seed=0):
@@ -66,22 +102,28 @@ def write_survey(path, n=110, seed=0, **options):
     return frame
 
 
+@pytest.fixture(scope="module")
+def fitted_bytes():
+    frame = survey()
+    return WGPRegressor(**SETTINGS).partial_fit(frame[NAMES[:2]], frame["depth"]).to_bytes()
+
+
 @pytest.fixture
-def fitted_map(wgpr):
+def fitted_map(fitted_bytes):
+    """A map of `survey.csv`, the first 110 rows."""
     write_survey("survey.csv")
-    code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
-    assert code == 0, said
+    Path("a.map").write_bytes(fitted_bytes)
     return Path("a.map")
 
 
 # fit and update
 
 
-def test_fit_learns_what_the_estimator_learns(fitted_map):
-    frame = survey()
-    expected = WGPRegressor(batching="arrival", batch_size=20, n_inducing=10, optimizer_iterations=5, random_state=0)
-    expected.partial_fit(frame[NAMES[:2]], frame["depth"])
-    model = load(fitted_map)
+def test_fit_learns_what_the_estimator_learns(wgpr):
+    frame = write_survey("survey.csv")
+    assert wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")[0] == 0
+    expected = WGPRegressor(**SETTINGS).partial_fit(frame[NAMES[:2]], frame["depth"])
+    model = load("a.map")
     assert list(model.feature_names_in_) == NAMES[:2]
     assert model.target_name_ == "depth"
     assert model.n_samples_seen_ == 110
@@ -302,7 +344,7 @@ def test_plot_draws(wgpr, fitted_map, suffix):
 
 def test_settings_are_explained(wgpr):
     code, text, _ = wgpr("settings")
-    assert (code, all(name in text for name in cli.METHODS)) == (0, True)
+    assert (code, all(name in text for name in METHODS)) == (0, True)
     code, text, _ = wgpr("settings", "lgpr")
     assert "max_samples" in text
 
@@ -344,7 +386,7 @@ def test_a_slow_link(wgpr, fitted_map):
         (["predict", "survey.csv", "survey.csv"], 1, ["survey.csv", "not a map"]),
         (["predict", "none.map", "survey.csv"], 1, ["none.map"]),
         (["predict", "a.map", "survey.csv", "--level", "95"], 2, ["--level"]),
-        (["predict", "a.map", "survey.csv", "-o", "answers.xls"], 1, ["answers.xls"]),
+        (["predict", "a.map", "survey.csv", "-o", "answers.xls"], 2, ["answers.xls", ".csv"]),
         (["predict", "a.map", "other.csv"], 1, ["lon", "east", "--x"]),
         (["grid", "a.map", "--region", "1,2,x", "-o", "a.nc"], 2, ["1,2,x"]),
         (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 2, ["region"]),
@@ -356,13 +398,21 @@ def test_a_slow_link(wgpr, fitted_map):
         (["fit", "survey.csv", "--x", "east,1", "-o", "b.map"], 1, ["east", "twice"]),
         (["fit", "survey.csv", "--x", "1,2,3", "-o", "b.map"], 1, ["--y"]),
         (["fit", "survey.csv", "-o", "survey.csv"], 2, ["survey.csv", "overwritten"]),
-        (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "lines 2 to 3", "rescale"]),
+        (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "line 3", "'a'", "rescale"]),
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv", "damaged"]),
-        (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["twice"]),
+        (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["--at 1", "once"]),
         (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
         (["grid", "a.map", "--at", "north=1,2", "-o", "a.nc"], 2, ["--at north", "one number"]),
+        (["grid", "a.map", "--spacing", "0", "-o", "a.nc"], 2, ["spacing", "above 0"]),
+        (["plot", "a.map", "--spacing", "0", "-o", "a.png"], 2, ["spacing", "above 0"]),
+        (["fit", "survey.csv", "--nodata", "none", "-o", "b.map"], 2, ["--nodata"]),
+        (["fit", "survey.csv", "--missing", "maybe", "-o", "b.map"], 2, ["missing", "skip"]),
+        (["stream", "a.map", "--level", "0"], 2, ["--level"]),
+        (["stream", "a.map", "--x", "east"], 2, ["--x", "2 inputs"]),
+        (["stream", "a.map", "-m", "solar"], 2, ["--method"]),
+        (["stream", "b.map", "-m", "sparse"], 1, ["wgpr fit"]),
         (["grid", "a.map", "--spacing", "fine", "-o", "a.nc"], 2, ["--spacing", "fine"]),
         (
             ["fit", "survey.csv", "-m", "lgpr", "-s", "hyperparameters={amplitude=1}", "-o", "b.map"],
@@ -401,10 +451,11 @@ def test_verbose_shows_the_traceback(wgpr):
 
 def test_version_and_help(wgpr):
     assert wgpr("--version")[:2] == (0, "0.1.0\n")
-    for command in ("fit", "update", "stream", "predict", "grid", "evaluate", "info", "plot", "settings", "demo"):
+    commands = ("demo", "fit", "update", "stream", "predict", "grid", "evaluate", "info", "plot", "settings")
+    listed = wgpr("--help")[1]
+    for command in (*commands, "compact", "diff", "apply"):
         code, text, _ = wgpr(command, "--help")
-        assert code == 0
-        assert "Usage" in text
+        assert (code, "Usage" in text, f" {command} " in listed) == (0, True, True)
 
 
 def test_the_target_is_never_an_input(wgpr, fitted_map):
@@ -462,54 +513,279 @@ def test_compact_says_what_it_leaves_out(wgpr, fitted_map):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_info_fits_the_terminal(fitted_map, width):
-    from rich.console import Console
-
-    from wgpr.cli.show import print_summary, summary
-
     console = Console(width=width, file=io.StringIO())
-    print_summary(summary(load(fitted_map), 1000), console)
+    print_summary(summarize(load(fitted_map), 1000), console)
     text = console.file.getvalue()
     assert "…" not in text
     assert ("north" in text.partition("Models")[2]) == (width > 80)
 
 
-def test_an_update_does_not_undo_that_of_another(wgpr, fitted_map, monkeypatch):
-    from wgpr.cli import learn as learning
+def test_arguments_are_checked_before_anything_is_learned(wgpr, fitted_map, monkeypatch):
+    def learn_too_early(self):
+        raise AssertionError("rows were learned before the arguments were checked")
 
-    learn = learning._learn
+    monkeypatch.setattr(WGPRegressor, "flush", learn_too_early)
+    Path("other.csv").write_text("lon,lat\n1,2\n")
+    wrong = [
+        ("grid", "a.map", "--spacing", "0", "-o", "a.nc"),
+        ("grid", "a.map", "--region", "2,1,0,1", "-o", "a.nc"),
+        ("grid", "a.map", "-o", "nowhere/a.nc"),
+        ("plot", "a.map", "--spacing", "0", "-o", "a.png"),
+        ("plot", "a.map", "-o", "a.xyz"),
+        ("plot", "a.map", "--data", "other.csv", "-o", "a.png"),
+        ("predict", "a.map", "survey.csv", "-o", "answers.xls"),
+        ("predict", "a.map", "other.csv"),
+        ("evaluate", "a.map", "other.csv"),
+        ("compact", "a.map", "--flush", "-o", "nowhere/b.map"),
+    ]
+    for arguments in wrong:
+        assert wgpr(*arguments)[0] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["predict", "none.map", "survey.csv", "--level", "95"], "--level"),
+        (["predict", "none.map", "survey.csv", "-o", "answers.xls"], "answers.xls"),
+        (["predict", "none.map", "none.csv"], "none.csv"),
+        (["evaluate", "none.map", "none.csv"], "none.csv"),
+        (["grid", "none.map", "--spacing", "x", "-o", "a.nc"], "--spacing"),
+        (["grid", "none.map", "-o", "a.tif"], "a.tif"),
+        (["plot", "none.map", "-o", "a.xyz"], "a.xyz"),
+        (["update", "none.map", "none.csv"], "none.csv"),
+        (["compact", "none.map", "-o", "nowhere/a.map"], "nowhere"),
+        (["diff", "none.map", "none.map", "-o", "nowhere/news"], "nowhere"),
+        (["apply", "none.map", "news", "-o", "nowhere/a.map"], "nowhere"),
+    ],
+)
+def test_what_is_wrong_with_the_arguments_is_said_before_a_map_is_read(wgpr, arguments, word):
+    write_survey("survey.csv", 5)
+    code, _, said = wgpr(*arguments)
+    assert code in (1, 2)
+    assert word in said
+
+
+# What is doubtful
+
+
+def test_a_value_far_outside_of_its_column_is_told_by_fit(wgpr):
+    frame = survey(60)
+    frame.loc[10, "depth"] = frame.loc[12, "depth"] = -99999.0
+    frame.loc[20, "east"] = 1e38
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, said.count("warning: bad.csv")) == (0, 2)
+    assert "bad.csv, line 12, column 'depth': -99999 is far outside" in said
+    assert "(and 1 more)" in said
+    assert "--nodata -99999" in said
+    assert "line 22, column 'east': 1e+38" in said
+    code, _, said = wgpr("fit", "bad.csv", "--nodata", "-99999", "--nodata", "1e38", *SMALL, "-o", "a.map")
+    assert (code, "warning: bad.csv" in said, "left out 3 rows" in said) == (0, False, True)
+    assert load("a.map").n_samples_seen_ == 57
+
+
+@pytest.mark.parametrize("value", [-9999.0, 32767.0])
+def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
+    frame = survey(60)
+    frame["depth"] = 500.0 + 100.0 * frame["depth"]
+    frame.loc[10, "depth"] = value
+    frame.to_csv("bad.csv", index=False)
+    assert f"{value:.0f} is far outside" in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+
+
+def test_ordinary_data_raise_no_doubts(wgpr):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"lon": 23.5 + 1e-4 * rng.normal(size=200), "lat": 0.0, "rain": rng.lognormal(size=200)})
+    frame.loc[:160, "rain"] = 0.0
+    frame.to_csv("a.csv", index=False)
+    columns = ["--x", "lon,lat", "--y", "rain"]
+    assert "warning" not in wgpr("fit", "a.csv", *columns, *SMALL, "-o", "a.map")[2]
+    frame.assign(lon=frame["lon"] + 20.0, lat=1.0, rain=100.0 * frame["rain"]).to_csv("b.csv", index=False)
+    assert wgpr("update", "a.map", "b.csv")[0] == 0
+
+
+def test_no_data_and_missing_values_in_the_configuration(wgpr):
+    frame = survey(60)
+    frame.loc[10, "depth"] = -99999.0
+    frame.to_csv("bad.csv", index=False)
+    with open("bad.csv", "a") as file:
+        file.write("1,,3\n1,none,3\n")
+    Path("wgpr.toml").write_text('[table]\nmissing = "skip"\nnodata = [-99999]')
+    assert "left out 3 rows" in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+    assert load("a.map").n_samples_seen_ == 59
+    assert json.loads(wgpr("evaluate", "a.map", "bad.csv", "--json")[1])["rows"] == 59
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"east": lambda f: 1000 * f["east"], "north": lambda f: 1000 * f["north"]}, ["line ", "'east'", "units"]),
+        ({"depth": lambda f: f["depth"].where(f.index != 7, -99999)}, ["line 9", "'depth'", "--nodata -99999"]),
+        ({"north": lambda f: f["north"].where(f.index != 7, 1e38)}, ["line 9", "'north'", "--nodata 1e+38"]),
+    ],
+    ids=["metres", "no data", "huge"],
+)
+def test_update_refuses_what_is_far_outside_of_the_map(wgpr, fitted_map, change, words):
+    survey(60, seed=1).assign(**change).to_csv("bad.csv", index=False)
+    before = fitted_map.read_bytes()
+    code, _, said = wgpr("update", fitted_map, "bad.csv")
+    assert (code, all(word in said for word in ["bad.csv", *words])) == (1, True), said
+    assert fitted_map.read_bytes() == before
+    code, _, said = wgpr("update", fitted_map, "bad.csv", "--force")
+    assert (code, "warning: bad.csv" in said) == (0, True)
+    assert load(fitted_map).n_samples_seen_ == 170
+
+
+def test_update_refuses_rows_that_it_has_learned(wgpr):
+    write_survey("monday.csv", 60)
+    write_survey("tuesday.csv", 40, seed=1)
+    pd.concat([survey(60), survey(30, seed=2)]).to_csv("grown.csv", index=False)
+    survey(60).to_parquet("same.parquet")
+    survey(5).to_csv("short.csv", index=False)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert wgpr("update", "a.map", "tuesday.csv")[0] == 0
+    for again in ("monday.csv", "tuesday.csv", "same.parquet", "grown.csv"):
+        code, _, said = wgpr("update", "a.map", again)
+        assert (code, f"{again} begins with rows" in said, "--force" in said) == (1, True, True)
+    assert "--skip 60" in said
+    assert load("a.map").n_samples_seen_ == 100
+    assert wgpr("update", "a.map", "grown.csv", "--skip", 60)[0] == 0
+    assert wgpr("update", "a.map", "short.csv")[0] == 0  # too few rows to tell
+    assert wgpr("update", "a.map", "monday.csv", "--force")[0] == 0
+    assert load("a.map").n_samples_seen_ == 195
+
+
+def test_an_error_in_the_last_row_costs_nothing(wgpr, fitted_map):
+    """All rows of a file are checked before the first is learned; of a pipe, what is learned is saved."""
+    write_survey("long.csv", 1200, seed=1)
+    with open("long.csv", "a") as file:
+        file.write("1,2,oops\n")
+    before = fitted_map.read_bytes()
+    code, _, said = wgpr("update", fitted_map, "long.csv")
+    assert (code, "line 1202" in said) == (1, True)
+    assert fitted_map.read_bytes() == before
+
+
+def test_a_pipe_that_breaks_off_loses_nothing(wgpr, fitted_map, monkeypatch):
+    monkeypatch.setattr(learn, "_PIECE", 20)
+    text = survey(60, seed=1).to_csv(index=False)
+    chunks = learn.Table.chunks
+    monkeypatch.setattr(learn.Table, "chunks", lambda self, columns: chunks(self, columns, 20))
+    code, _, said = wgpr("update", fitted_map, "-", stdin=text + "1,2,oops\n")
+    assert (code, "oops" in said, "--skip 60" in said) == (1, True, True)
+    assert load(fitted_map).n_samples_seen_ == 170
+
+
+def test_what_was_guessed_is_said(wgpr):
+    write_survey("survey.csv", 40)
+    said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")[2]
+    assert "warning: guessed" in said
+    assert "--y" in said
+    assert "guessed" not in wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", *SMALL, "-o", "a.map")[2]
+    survey(40).rename(columns={"depth": "a"}).assign(b=survey(40, seed=1)["depth"]).to_csv("unclear.csv", index=False)
+    code, _, said = wgpr("fit", "unclear.csv", *SMALL, "-o", "b.map")
+    assert (code, "--y" in said, Path("b.map").exists()) == (1, True, False)
+    assert "warning: guessed" in wgpr("stream", "c.map", *SMALL, stdin=survey(30).to_csv(index=False))[2]
+    code, _, said = wgpr("stream", "d.map", *SMALL, stdin=Path("unclear.csv").read_text())
+    assert (code, "--y" in said, Path("d.map").exists()) == (2, True, False)
+
+
+# Two programs, one map
+
+
+def test_the_old_map_is_kept_once(wgpr, fitted_map):
+    first = fitted_map.read_bytes()
+    write_survey("more.csv", 50, seed=3)
+    assert "a.map~" in wgpr("update", fitted_map, "more.csv")[2]
+    second = fitted_map.read_bytes()
+    assert Path("a.map~").read_bytes() == first
+    assert wgpr("fit", "more.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert Path("a.map~").read_bytes() == second
+    third = fitted_map.read_bytes()
+    rows = survey(30, seed=4).to_csv(index=False)
+    assert wgpr("stream", "a.map", "--save-every", "0", stdin=rows)[0] == 0
+    assert Path("a.map~").read_bytes() == third
+    assert sorted(path.name for path in Path().iterdir() if "map" in path.name) == ["a.map", "a.map~"]
+
+
+def test_a_map_that_another_program_changed_is_not_overwritten(wgpr, fitted_map, monkeypatch):
+    write_survey("more.csv", 50, seed=3)
+    learn_rows = learn._learn
 
     def slow_learning(*arguments):
         load(fitted_map).flush().save(fitted_map)
-        return learn(*arguments)
+        return learn_rows(*arguments)
 
-    monkeypatch.setattr(learning, "_learn", slow_learning)
-    code, _, said = wgpr("update", fitted_map, "survey.csv")
-    assert (code, "somebody else" in said) == (1, True)
-    rescued = said.split("the map is in ")[1].split(" instead")[0]
-    assert load(rescued).n_samples_seen_ == 220
-    assert load(fitted_map).n_samples_seen_ == 110
+    monkeypatch.setattr(learn, "_learn", slow_learning)
+    code, _, said = wgpr("update", fitted_map, "more.csv")
+    assert (code, "changed by another program" in said) == (1, True)
+    rescued = re.search(r"the map is in (\S+) instead", said)[1]
+    assert (load(rescued).n_samples_seen_, load(rescued).n_pending_) == (160, 0)
+    assert (load(fitted_map).n_samples_seen_, load(fitted_map).n_pending_) == (110, 0)
 
 
-def test_update_first_learns_what_an_interruption_left_waiting(wgpr, monkeypatch):
+def test_a_stream_does_not_overwrite_what_another_program_saved(fitted_map):
+    rows = survey(60, seed=1).to_csv(index=False)
+    with child("stream", fitted_map, "--save-every", "0") as stream:
+        stream.stdin.write(rows + "3.0,1.0\n")
+        stream.stdin.flush()
+        stream.stdout.readline()
+        load(fitted_map).flush().save(fitted_map)
+        expected = fitted_map.read_bytes()
+        stream.stdin.write(survey(30, seed=2).to_csv(index=False, header=False) + "3.0,1.0\n")
+        stream.stdin.flush()
+        assert stream.stdout.readline()  # it still answers
+        stream.stdin.close()
+        said = stream.stderr.read()
+        assert exit_code(stream) == 1
+    assert said.count("changed by another program") == 1
+    assert load(re.search(r"the map is in (\S+) instead", said)[1]).n_samples_seen_ == 200
+    assert fitted_map.read_bytes() == expected
+
+
+def test_one_process_writes_a_map_at_a_time(wgpr, fitted_map):
+    write_survey("more.csv", 50, seed=3)
+    with child("stream", fitted_map) as stream:
+        stream.stdin.write("3.0,1.0\n")
+        stream.stdin.flush()
+        assert stream.stdout.readline()
+        before = fitted_map.read_bytes()
+        for arguments in (("update", "a.map", "more.csv"), ("fit", "more.csv", "-o", "a.map"), ("stream", "a.map")):
+            code, _, said = wgpr(*arguments)
+            assert (code, "another wgpr is writing a.map" in said) == (1, True)
+        assert wgpr("predict", "a.map", "more.csv")[0] == 0
+        assert wgpr("update", "a.map", "more.csv", "-o", "b.map")[0] == 0
+        assert fitted_map.read_bytes() == before
+    assert wgpr("update", "a.map", "more.csv")[0] == 0  # the lock ended with its process, which was killed
+    assert not list(Path().glob(".*.lock"))
+
+
+# Interruption
+
+
+def test_an_interrupted_fit_can_be_continued_exactly(wgpr, monkeypatch):
+    monkeypatch.setattr(learn, "_PIECE", 30)
     write_survey("survey.csv", 100)
     assert wgpr("fit", "survey.csv", *SMALL, "-o", "whole.map")[0] == 0
     steps = []
 
-    def interrupted_step(self, batching, n_ready, step=WGPRegressor._step):
+    def interrupted_step(*arguments, step=base._stepped):
         if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(n_ready)
-        step(self, batching, n_ready)
+        steps.append(arguments)
+        return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WGPRegressor, "_step", interrupted_step)
+        patch.setattr(base, "_stepped", interrupted_step)
         code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
-    assert (code, "--skip 100" in said, load("a.map").n_pending_) == (1, True, 60)
-    assert wgpr("update", "a.map", "survey.csv", "--skip", 100)[0] == 0
-    whole, caught_up = load("whole.map"), load("a.map")
-    for model in (whole, caught_up):
+    assert (code, "interrupted" in said, "--skip 30" in said, load("a.map").n_samples_seen_) == (1, True, True, 30)
+    code, _, said = wgpr("update", "a.map", "survey.csv")
+    assert (code, "--skip 30" in said) == (1, True)
+    assert wgpr("update", "a.map", "survey.csv", "--skip", 30)[0] == 0
+    whole, continued = load("whole.map"), load("a.map")
+    for model in (whole, continued):
         del model.feature_names_in_
-    assert_same_learning(caught_up, whole)
+    assert_same_learning(continued, whole)
 
 
 def test_an_interrupted_batch_method_leaves_nothing(wgpr, monkeypatch):
@@ -518,16 +794,210 @@ def test_an_interrupted_batch_method_leaves_nothing(wgpr, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SparseGPRegressor, "_step", interrupt)
+    monkeypatch.setattr(base, "_stepped", interrupt)
     code, _, said = wgpr("fit", "survey.csv", "-m", "sparse", "-o", "a.map")
     assert (code, "no map was written" in said, Path("a.map").exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_fit_that_is_asked_to_stop_saves(monkeypatch, number):
+    write_survey("survey.csv", 2_000)
+    monkeypatch.setattr(learn, "_PIECE", 40)
+
+    def partial_fit(self, X, y, original=WGPRegressor.partial_fit):
+        original(self, X, y)
+        Path("learning").touch()
+
+    monkeypatch.setattr(WGPRegressor, "partial_fit", partial_fit)
+    with child("fit", "survey.csv", *SMALL, "-o", "a.map") as fit:
+        while not Path("learning").exists():
+            time.sleep(0.001)
+        os.kill(fit.pid, number)
+        said = fit.stderr.read()
+        assert exit_code(fit) == 1
+    n_learned = load("a.map").n_samples_seen_
+    assert 0 < n_learned < 2_000
+    assert f"--skip {n_learned}" in said
+
+
+def test_a_job_in_the_background_ignores_ctrl_c():
+    write_survey("survey.csv", 300)
+    with child("fit", "survey.csv", *SMALL, "-o", "a.map", is_ignoring_interrupts=True) as fit:
+        assert fit.stderr.readline()
+        while fit.is_alive():
+            os.kill(fit.pid, signal.SIGINT)
+            time.sleep(0.001)
+        assert exit_code(fit) == 0
+    assert load("a.map").n_samples_seen_ == 300
+
+
+def test_a_killed_update_leaves_a_whole_map(fitted_map):
+    write_survey("more.csv", 400, seed=1)
+    before = fitted_map.read_bytes()
+    for delay in np.random.default_rng(0).uniform(0.05, 0.8, 6):
+        with child("update", fitted_map, "more.csv", "--force") as update:
+            update.join(delay)
+        after = fitted_map.read_bytes()
+        assert after == before or load(fitted_map).n_samples_seen_ > 110
+        before = after
+
+
+# Streams
+
+
+def test_stream_learns_as_fit_does(wgpr):
+    text = write_survey("survey.csv").to_csv(index=False)
+    code, _, said = wgpr("stream", "stream.map", *SMALL, stdin=text)
+    assert (code, "RMSE" in said) == (0, True)
+    assert wgpr("fit", "survey.csv", *SMALL, "-o", "fit.map")[0] == 0
+    streamed, fitted = load("stream.map"), load("fit.map")
+    queries = survey(30, seed=2)[NAMES[:2]]
+    np.testing.assert_array_equal(streamed.predict(queries), fitted.predict(queries))
+    assert (streamed.target_name_, streamed.n_samples_seen_) == ("depth", 110)
+
+
+@pytest.mark.parametrize("batching", ["arrival", "regional"])
+def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, batching):
+    parser = LineParser(None, None)
+    lines = [line for line in map(parser.parse, survey(90).to_csv(index=False).splitlines()) if line]
+    results = []
+    for n_lines in (1, 7, 90):
+        session = StreamSession(WGPRegressor(**SETTINGS | {"batching": batching}), parser, 2.0, report_every=25)
+        for start in range(0, len(lines), n_lines):
+            assert not [*session.process(lines[start : start + n_lines])]
+        session.report()
+        results.append((session.scores.result(), session.scores.n_rows, capsys.readouterr().err))
+    assert results[0] == results[1] == results[2]
+    assert results[0][1] == 89  # the first row is not forecast
+    assert results[0][2].count("rows learned") == 4
+
+
+def test_forecasts_of_a_stream_are_honest():
+    """Each row is predicted by a model that does not know it."""
+    parser = LineParser(["x"], "y")
+    session = StreamSession(WGPRegressor(**SETTINGS), parser, 2.0, report_every=1000)
+    rng = np.random.default_rng(0)
+    texts = [f"{x},{y}" for x, y in zip(rng.uniform(0, 1, 200), rng.normal(size=200), strict=True)]
+    assert not [*session.process([parser.parse(text) for text in texts])]
+    assert session.scores.result().rmse > 0.9  # pure noise cannot be predicted
+
+
+def test_stream_answers_at_once():
+    """The answer is there before the next line is sent."""
+    lines = [*survey(60).to_csv(index=False).splitlines(), "", "# a comment"]
+    with child("stream", "a.map", *SMALL) as robot:
+        robot.stdin.write("\n".join([*lines, "3.0,1.0"]) + "\n")
+        robot.stdin.flush()
+        answer = robot.stdout.readline()
+        robot.stdin.write('{"east": 3.0, "north": 1.0, "id": "q1"}\n')
+        robot.stdin.flush()
+        named = json.loads(robot.stdout.readline())
+        robot.stdin.close()
+        assert exit_code(robot) == 0
+    mean, std, lower, upper, model = map(float, answer.split(","))
+    assert named == {"id": "q1", "mean": mean, "std": std, "lower": lower, "upper": upper, "model": int(model)}
+    expected = load("a.map").predict(pd.DataFrame({"east": [3.0], "north": [1.0]}))
+    assert mean == expected[0]
+
+
+def test_stream_leaves_out_what_it_cannot_read(wgpr):
+    good = survey(30).to_csv(index=False)
+    odd = ["1e200,2,3", "1e200,2", f'{{"east": {"9" * 400}, "north": 1}}', '1,"2', "1,2\r3,4", "x" * 2_000_000]
+    bad = "\n".join(["1,2,three", "1,2,3,4", "{not json}", "1,nan,3", "{}", *odd]) + "\n"
+    code, _, said = wgpr("stream", "a.map", *SMALL, stdin=good + bad)
+    assert (code, said.count("left out")) == (0, 11)
+    assert "line 32" in said
+    assert "line 35 has no north: nan is not a number" in said
+    assert load("a.map").n_samples_seen_ == 30
+    code, _, said = wgpr("stream", "a.map", "--strict", stdin=good + bad)
+    assert (code, "line 32" in said) == (1, True)
+    assert load("a.map").n_samples_seen_ == 60
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new map", "old map"])
+def test_stream_leaves_out_what_is_far_outside(wgpr, fitted_map, is_new):
+    name, n_before = ("b.map", 0) if is_new else ("a.map", 110)
+    rows = survey(30, seed=1).to_csv(index=False) + "3000,1000,1\n1,1,-99999\n1e38,1,1\n50,20,30\n"
+    code, _, said = wgpr("stream", name, *(SMALL if is_new else []), stdin=rows)
+    assert (code, said.count("far outside"), said.count("left out")) == (0, 3, 3)
+    assert "line 33 has -99999 as depth" in said
+    assert load(name).n_samples_seen_ == n_before + 31
+    assert wgpr("stream", name, "--force", stdin=rows)[0] == 0
+    assert load(name).n_samples_seen_ == n_before + 65
+    assert wgpr("stream", name, "--strict", stdin="1,1,1e33\n")[0] == 1
+    assert wgpr("stream", name, "--nodata", "-99999", "--strict", stdin="1,1,-99999\n-99999,1\n")[0] == 0
+
+
+def test_a_survey_that_begins_along_a_line_is_not_far_outside(wgpr):
+    rows = [(0.1 * step, 0.001, 1.0) for step in range(40)] + [(4.0, 0.1 * step, 2.0) for step in range(40)]
+    text = "\n".join(",".join(map(str, row)) for row in rows)
+    assert "left out" not in wgpr("stream", "a.map", *SMALL, stdin=text)[2]
+    assert load("a.map").n_samples_seen_ == 80
+
+
+def test_a_question_before_anything_is_known(wgpr):
+    code, text, _ = wgpr("stream", "a.map", "--x", "east,north", "--y", "depth", stdin='1,2\n{"x": [1, 2]}\n')
+    assert code == 0
+    csv_answer, json_answer = text.splitlines()
+    assert csv_answer == ",,,,"
+    assert "error" in json.loads(json_answer)
+    assert not Path("a.map").exists()
+
+
+def test_a_stream_may_have_other_names(wgpr):
+    rows = survey(30)
+    assert wgpr("stream", "a.map", *SMALL, stdin=rows.to_csv(index=False))[0] == 0
+    other = rows.rename(columns={"east": "x", "north": "y", "depth": "z"})[["z", "y", "x"]].to_csv(index=False)
+    code, _, said = wgpr("stream", "a.map", "--x", "x,y", "--y", "z", stdin=other)
+    assert code == 0, said
+    model = load("a.map")
+    assert (model.n_samples_seen_, list(model.feature_names_in_)) == (60, ["east", "north"])
+    np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())
+
+
+def test_a_line_that_is_left_out_names_nothing(wgpr):
+    rows = '{"status": "boot", "t": 1}\n' + survey(30).to_json(orient="records", lines=True)
+    assert wgpr("stream", "a.map", *SMALL, stdin=rows)[0] == 0
+    assert list(load("a.map").feature_names_in_) == ["east", "north"]
+
+
+def test_columns_of_a_stream_by_number(wgpr):
+    rows = survey(30).assign(line=7.0)[["line", "east", "north", "depth"]]
+    text = rows.to_csv(index=False, header=False) + "0,3.0,1.0\n"
+    code, answers, said = wgpr("stream", "a.map", *SMALL, "--x", "2,3", "--y", "4", stdin=text)
+    assert code == 0, said
+    assert len(answers.splitlines()) == 1
+    np.testing.assert_array_equal(load("a.map").bounds_[1], rows[["east", "north"]].max())
+
+
+def test_lines_come_as_they_arrive():
+    reading, writing = os.pipe()
+    lines = read_lines(reading)
+    os.write(writing, b"1,2\n3,")
+    assert next(lines) == ["1,2"]
+    os.write(writing, b"4\n5")
+    assert next(lines) == ["3,4"]
+    os.close(writing)
+    assert [*lines] == [["5"]]
+    os.close(reading)
+
+
+def test_a_stream_can_be_interrupted():
+    with child("stream", "a.map", *SMALL) as robot:
+        robot.stdin.write(survey(60).to_csv(index=False) + "3.0,1.0\n")
+        robot.stdin.flush()
+        robot.stdout.readline()
+        os.kill(robot.pid, signal.SIGINT)
+        assert exit_code(robot) == 0
+        assert "saved" in robot.stderr.read()
+    assert load("a.map").n_samples_seen_ == 60
 
 
 # The installed script
 
 
-def test_a_week_with_the_script():
-    """Every command once, as a user runs it."""
+def test_a_week(wgpr):
+    """Every command once."""
     write_survey("monday.csv")
     write_survey("tuesday.csv", seed=1)
     steps = [
@@ -545,150 +1015,51 @@ def test_a_week_with_the_script():
         ("apply", "lake.map", "news", "-o", "now.map"),
     ]
     for step in steps:
-        done = script(*step)
-        assert done.returncode == 0, done.stderr
+        code, _, said = wgpr(*step)
+        assert code == 0, said
     assert all(
         Path(name).stat().st_size for name in ("answers.csv", "lake.nc", "lake.png", "small.map", "report/report.html")
     )
 
 
-def test_standard_input_and_output():
-    frame = survey()
-    text = frame.to_csv(index=False)
-    assert script("fit", "-", *SMALL, "-o", "a.map", input=text).returncode == 0
-    done = script("predict", "a.map", "-", input=text)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == len(frame) + 1
+def test_standard_input_and_output(wgpr):
+    text = survey().to_csv(index=False)
+    assert wgpr("fit", "-", *SMALL, "-o", "a.map", stdin=text)[0] == 0
+    code, answers, _ = wgpr("predict", "a.map", "-", stdin=text)
+    assert (code, len(answers.splitlines())) == (0, 111)
 
 
-def test_stream_learns_as_fit_does():
-    text = write_survey("survey.csv").to_csv(index=False)
-    done = script("stream", "stream.map", *SMALL, input=text)
-    assert done.returncode == 0, done.stderr
-    assert "RMSE" in done.stderr
-    assert script("fit", "survey.csv", *SMALL, "-o", "fit.map").returncode == 0
-    streamed, fitted = load("stream.map"), load("fit.map")
-    queries = survey(30, seed=2)[NAMES[:2]]
-    np.testing.assert_array_equal(streamed.predict(queries), fitted.predict(queries))
-    assert (streamed.target_name_, streamed.n_samples_seen_) == ("depth", 110)
-
-
-def test_stream_answers_at_once():
-    """The answer is there before the next line is sent."""
-    lines = [*survey(60).to_csv(index=False).splitlines(), "", "# a comment"]
-    command = [SCRIPT, "stream", "a.map", *SMALL]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as robot:
-        robot.stdin.write("\n".join([*lines, "3.0,1.0"]) + "\n")
-        robot.stdin.flush()
-        answer = robot.stdout.readline()
-        robot.stdin.write('{"east": 3.0, "north": 1.0, "id": "q1"}\n')
-        robot.stdin.flush()
-        named = json.loads(robot.stdout.readline())
-        robot.stdin.close()
-        assert robot.wait(timeout=60) == 0
-    mean, std, lower, upper, model = map(float, answer.split(","))
-    assert named == {"id": "q1", "mean": mean, "std": std, "lower": lower, "upper": upper, "model": int(model)}
-    expected = load("a.map").predict(pd.DataFrame({"east": [3.0], "north": [1.0]}))
-    assert mean == expected[0]
-
-
-def test_stream_leaves_out_what_it_cannot_read():
-    good = survey(30).to_csv(index=False)
-    odd = ["1e200,2,3", "1e200,2", f'{{"east": {"9" * 400}, "north": 1}}', '1,"2', "1,2\r3,4", "x" * 2_000_000]
-    bad = "\n".join(["1,2,three", "1,2,3,4", "{not json}", "1,nan,3", "{}", *odd]) + "\n"
-    done = script("stream", "a.map", *SMALL, input=good + bad)
-    assert done.returncode == 0
-    assert done.stderr.count("left out") == 11
-    assert "line 32" in done.stderr
-    assert load("a.map").n_samples_seen_ == 30
-    done = script("stream", "a.map", "--strict", input=good + bad)
-    assert (done.returncode, "line 32" in done.stderr) == (1, True)
-    assert load("a.map").n_samples_seen_ == 60
-
-
-def test_a_question_before_anything_is_known():
-    done = script("stream", "a.map", "--x", "east,north", "--y", "depth", input='1,2\n{"x": [1, 2]}\n')
-    assert done.returncode == 0
-    csv_answer, json_answer = done.stdout.splitlines()
-    assert csv_answer == ",,,,"
-    assert "error" in json.loads(json_answer)
-    assert not Path("a.map").exists()
-
-
-def test_a_stream_may_have_other_names():
-    rows = survey(30)
-    assert script("stream", "a.map", *SMALL, input=rows.to_csv(index=False)).returncode == 0
-    other = rows.rename(columns={"east": "x", "north": "y", "depth": "z"})[["z", "y", "x"]].to_csv(index=False)
-    done = script("stream", "a.map", "--x", "x,y", "--y", "z", input=other)
-    assert done.returncode == 0, done.stderr
-    model = load("a.map")
-    assert (model.n_samples_seen_, list(model.feature_names_in_)) == (60, ["east", "north"])
-    np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())
-
-
-def test_a_line_that_is_left_out_names_nothing():
-    rows = '{"status": "boot", "t": 1}\n' + survey(30).to_json(orient="records", lines=True)
-    assert script("stream", "a.map", *SMALL, input=rows).returncode == 0
-    assert list(load("a.map").feature_names_in_) == ["east", "north"]
-
-
-def test_closed_streams_are_no_trouble(fitted_map):
-    for redirection in ("<&-", ">&-", "2>&-"):
-        done = subprocess.run(f"{SCRIPT} info {fitted_map} {redirection}", shell=True, capture_output=True, text=True)
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "terminate"])
-def test_an_interrupted_fit_saves_and_can_be_continued(number):
-    write_survey("survey.csv", 50_000)
-    settings = ["-s", "n_inducing=30", "-s", "random_state=0"]
-    command = [SCRIPT, "fit", "survey.csv", *settings, "-o", "a.map"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as fit:
-        assert fit.stderr.readline() == "learning depth from east, north\n"
-        time.sleep(2.0)
-        fit.send_signal(number)
-        said = fit.stderr.read()
+def test_the_script_shows_progress_and_is_interrupted_by_ctrl_c():
+    """As a user runs it in a terminal, also where the shell ignores Ctrl-C because pytest runs in the background."""
+    write_survey("survey.csv", 20_000)
+    terminal, stderr = os.openpty()
+    command = [SCRIPT, "fit", "survey.csv", *SMALL, "-o", "a.map"]
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, stderr=stderr, env={**os.environ, "TERM": "xterm"}, **heeding) as fit:
+        os.close(stderr)
+        said = ""
+        while not re.search(r"learning.*%.*rows, .*models?, .*rows/s", said):
+            said += os.read(terminal, 10_000).decode()
+        fit.send_signal(signal.SIGINT)
+        with suppress(OSError):  # at its end
+            while text := os.read(terminal, 10_000).decode():
+                said += text
         assert fit.wait(timeout=60) == 1
+    os.close(terminal)
     n_learned = load("a.map").n_samples_seen_
-    assert 0 < n_learned < 50_000
+    assert 0 < n_learned < 20_000
     assert f"--skip {n_learned}" in said
 
 
-def test_a_stream_can_be_interrupted():
-    rows = survey(60).to_csv(index=False)
-    command = [SCRIPT, "stream", "a.map", *SMALL]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as robot:
-        robot.stdin.write(rows + "3.0,1.0\n")
-        robot.stdin.flush()
-        robot.stdout.readline()
-        robot.send_signal(signal.SIGINT)
-        assert robot.wait(timeout=60) == 0
-        assert "saved" in robot.stderr.read()
-    assert load("a.map").n_samples_seen_ == 60
+def test_closed_streams_are_no_trouble(fitted_map):
+    assert subprocess.run(f"{SCRIPT} info {fitted_map} <&- >&- 2>&-", shell=True).returncode == 0
 
 
-def test_a_killed_update_leaves_a_whole_map(fitted_map):
-    write_survey("more.csv", 400, seed=1)
-    before = fitted_map.read_bytes()
-    rng = np.random.default_rng(0)
-    for delay in rng.uniform(0.3, 2.5, 4):
-        with subprocess.Popen([SCRIPT, "update", fitted_map, "more.csv"], stderr=subprocess.DEVNULL) as update:
-            time.sleep(delay)
-            update.kill()
-        after = fitted_map.read_bytes()
-        assert after == before or load(fitted_map).n_samples_seen_ > 110
-        before = after
-
-
-def test_columns_of_a_stream_by_number():
-    rows = survey(30).assign(line=7.0)[["line", "east", "north", "depth"]]
-    numbered = ["--x", "2,3", "--y", "4"]
-    done = script("stream", "a.map", *SMALL, *numbered, input=rows.to_csv(index=False, header=False) + "0,3.0,1.0\n")
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 1
-    model = load("a.map")
-    np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_replaced(monkeypatch, fitted_map, name):
+    monkeypatch.setattr(sys, "argv", ["wgpr", "info", str(fitted_map)])
+    monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    getattr(sys, name).close()

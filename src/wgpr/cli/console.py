@@ -1,44 +1,48 @@
-"""What the command line says and how: progress on standard error, errors as one sentence, orderly interruption."""
+"""Printing, exit codes and signals. Results go to standard output, everything else goes to standard error."""
 
+import json
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from math import isfinite
+from typing import Any, NoReturn, Self
 
+import typer
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-FAILURE = 1
-WRONG_USE = 2
+FAILURE, WRONG_USE = 1, 2
 
-# Answers go to standard output, everything that is said about them to standard error.
-talk = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-out = Console(highlight=False, emoji=False, width=None if sys.stdout is not None and sys.stdout.isatty() else 120)
+stderr = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+stdout = Console(highlight=False, emoji=False, width=None if sys.stdout is not None and sys.stdout.isatty() else 120)
+
+# Requests to stop. Windows has no SIGHUP.
+_STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-def say(words: str) -> None:
-    """A sentence for the person at the terminal."""
-    talk.print(words, markup=False)
+class UsageError(ValueError):
+    """An option or a setting that does not exist or makes no sense: exit code 2."""
 
 
-def complain(error: BaseException, *, verbose: bool) -> None:
-    """One sentence; the traceback only for who asks for it."""
-    if verbose:
-        traceback.print_exception(error, file=sys.stderr)
-    say(f"wgpr: {' '.join(_words_of(error).split())}")
+def run_app(app: typer.Typer) -> NoReturn:
+    """Run a command line and exit with 0, 1 for a failure or 2 for wrong use. An error is printed as one sentence."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    try:
+        app([argument for argument in sys.argv[1:] if argument != "--verbose"])
+    except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
+        if "--verbose" in sys.argv:
+            traceback.print_exception(error, file=sys.stderr)
+        print_error(_describe(error))
+        sys.exit(WRONG_USE if isinstance(error, UsageError) else FAILURE)
+    sys.exit(0)
 
 
-def _words_of(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"there is no {error.filename}; check the name and the folder"
     if isinstance(error, OSError) and error.strerror:
@@ -46,68 +50,96 @@ def _words_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def inform(text: str) -> None:
+    stderr.print(text, markup=False)
+
+
+def warn(text: str) -> None:
+    inform(f"warning: {text}")
+
+
+def print_error(text: str) -> None:
+    inform(f"wgpr: {' '.join(text.split())}")
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print JSON on standard output. It has no infinity: numbers that are not finite are null."""
+    values = {
+        key: None if isinstance(value, float) and not isfinite(value) else value for key, value in content.items()
+    }
+    stdout.print_json(json.dumps(values, allow_nan=False))
+
+
+def exit_unless(is_success: bool) -> None:
+    if not is_success:
+        raise typer.Exit(FAILURE)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A request to terminate is treated like Ctrl-C: as a KeyboardInterrupt, so that what is learned can be saved."""
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that what is learned can be saved."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with _handled(_STOP[1:], interrupt):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the file is written."""
-    asked: list[int] = []
-    before = {number: signal.signal(number, lambda n, _: asked.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    """Requests to stop raise KeyboardInterrupt at the end of the block, not inside of it."""
+    received: list[int] = []
+    with _handled(_STOP, lambda number, _: received.append(number)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if asked:
+    if received:
         raise KeyboardInterrupt
 
 
-class ReadingProgress:
-    """A live line: how far the reading is, and what has become of it. Silent where nobody watches."""
+@contextmanager
+def _handled(signals: list[signal.Signals], handler: Any) -> Iterator[None]:
+    """Signals that are ignored stay ignored: a shell ignores Ctrl-C for jobs in the background."""
+    before = {each: signal.signal(each, handler) for each in signals if signal.getsignal(each) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for each, previous in before.items():
+            signal.signal(each, previous)
 
-    def __init__(self, what: str, total_bytes: int | None) -> None:
-        known_end: list[Any] = [BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()]
-        unknown_end: list[Any] = [SpinnerColumn(), TimeElapsedColumn()]
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            *(known_end if total_bytes else unknown_end),
-            TextColumn("{task.fields[words]}"),
-            console=talk,
-            transient=True,
-            disable=not talk.is_terminal,
-        )
-        self._task = self._progress.add_task(what, total=total_bytes, words="")
 
-    def __enter__(self) -> "ReadingProgress":
+class ProgressBar:
+    """A line on standard error, if that is a terminal. total : of rows or bytes, None if it is not known."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        known = [progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), progress.TimeRemainingColumn()]
+        unknown = [progress.SpinnerColumn(), progress.TimeElapsedColumn()]
+        columns = [
+            progress.TextColumn(title),
+            *(known if total else unknown),
+            progress.TextColumn("{task.fields[text]}"),
+        ]
+        self._progress = progress.Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+        self._task = self._progress.add_task(title, total=total, text="")
+
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def show(self, bytes_read: int, words: str) -> None:
-        self._progress.update(self._task, completed=bytes_read, words=words)
+    def show(self, n_done: int, text: str) -> None:
+        self._progress.update(self._task, completed=n_done, text=text)
 
 
-def in_bytes(n_bytes: int) -> str:
-    """A size as people say it."""
+def format_size(n_bytes: int) -> str:
+    """12 bytes, 3.4 kB or 5.6 MB."""
     if n_bytes < 1000:
         return f"{n_bytes} bytes"
     return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 1e6 else f"{n_bytes / 1e6:.1f} MB"
 
 
-def counted(number: int, what: str) -> str:
-    """A number and what it counts: 1 row, 2 rows."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+def format_count(number: int, noun: str) -> str:
+    """1 row, 2 rows, 3 queries."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

@@ -1,154 +1,208 @@
-"""Learning from tables: with progress, with interruption, and nothing that was learned is lost."""
+"""`wgpr fit` and `wgpr update`. Rows are checked before they are learned; what is learned is saved if interrupted."""
 
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
+import typer
 
-from wgpr.cli.console import ReadingProgress, counted, in_bytes, interruptible, say, uninterrupted
+from wgpr.cli import options as opt
+from wgpr.cli.console import ProgressBar, exit_unless, format_count, inform, interruptible, print_error, warn
+from wgpr.cli.plausibility import TableCheck
+from wgpr.cli.saving import MapWriter, map_writer
+from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
-from wgpr.io.files import check_destination
+from wgpr.gp.linalg import Array
+from wgpr.io.columns import columns_of_map, columns_to_learn, guess_message
 from wgpr.io.grids import input_names, target_name
-from wgpr.io.tables import Table, TableError
+from wgpr.io.maps import load
+from wgpr.io.tables import Chunk, Table, TableError, expand
 
-Stamp = tuple[int, int] | None
-
-# Rows that are learned between two looks at the live line.
+# Rows between two updates of the progress bar; an interruption loses no more than these.
 _PIECE = 500
 
 
-class Piece(NamedTuple):
-    """Some rows of a table, with the names that the model knows them by; place : where they are, for a message."""
+@opt.with_table_options
+def fit(
+    data: opt.DataFiles,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MAP", help="Where to save the map.")],
+    x: opt.X = "",
+    y: opt.Y = "",
+    method: opt.Method = "",
+    setting: opt.Settings = [],  # noqa: B006
+    config: opt.Config = None,
+    skip: opt.Skip = 0,
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Learn a new map from a survey.
 
-    X: pd.DataFrame
-    y: "pd.Series[float]"
-    place: str
+    All rows are checked, and then learned in their order, batch by batch, in bounded memory. Ctrl-C saves what is
+    learned. A map that is replaced is kept as MAP~.
+
+    Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
+    """
+    configuration = read_configuration(config)
+    model = make_estimator(configuration, method, setting)
+    opt.check_output(output, *expand(data))
+    open_data = partial(open_table, data, tables, configuration.table)
+    with map_writer(output) as writer:
+        table = open_data()
+        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
+        exit_unless(learn_table(model, table, open_data, columns, writer, skip=skip))
 
 
-def learn_table(model: EnsembleRegressor, table: Table, columns: Sequence[str], output: Path, *, skip: int) -> bool:
-    """Learn a table, save, and say what became of it. Whether it came to its end: it may be interrupted.
+@opt.with_table_options
+def update(
+    map_file: opt.MapFile,
+    data: opt.DataFiles,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="MAP", help="Save here and leave the old map as it is.")
+    ] = None,
+    x: opt.X = "",
+    y: opt.Y = "",
+    skip: opt.Skip = 0,
+    force: opt.Force = False,
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Learn more rows, exactly as if the map had learned all rows at once.
+
+    The old map is kept as MAP~. Values far outside of what the map knows, and files that it has learned before, are
+    errors unless --force is given.
+
+    Example: `wgpr update lake.map tuesday.csv`
+    """
+    opt.check_output(output or map_file, *expand(data))
+    open_data = partial(open_table, data, tables)
+    with map_writer(output or map_file) as writer:
+        table, model = open_data(), load(map_file)
+        require_online(model)
+        columns = columns_of_map(model, table, opt.split_names(x), y or None)
+        inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
+        exit_unless(learn_table(model, table, open_data, columns, writer, skip=skip, force=force))
+
+
+def choose_columns(table: Table, x: Sequence[str], y: str | None) -> list[str]:
+    """The inputs and, last, the target of a new map."""
+    columns = columns_to_learn(table, x, y)
+    announce_columns(columns, x, y)
+    return columns
+
+
+def announce_columns(columns: Sequence[str], x: Sequence[str] = (), y: str | None = None) -> None:
+    """Say which columns are learned and, if the user has not given all of `x` and `y`, that they were guessed."""
+    inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
+    if message := guess_message(columns, x, y):
+        warn(message)
+
+
+def require_online(model: EnsembleRegressor) -> None:
+    if not isinstance(model, OnlineRegressor):
+        raise ValueError("this method learns all rows at once and cannot learn more; use wgpr fit with all data")
+
+
+def learn_table(
+    model: EnsembleRegressor,
+    table: Table,
+    reopen: Callable[[], Table],
+    columns: Sequence[str],
+    writer: MapWriter,
+    *,
+    skip: int,
+    force: bool = False,
+) -> bool:
+    """Check a table, learn it, save the map, and say what was learned. Returns whether all of that succeeded.
+
+    All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
     Parameters
     ----------
-    columns : the inputs and, last, the target.
-    skip : rows at the beginning to leave out, because they are learned already.
+    reopen : opens the table again; columns : inputs and, last, target.
+    skip : rows to leave out at the beginning; force : learn rows that are doubtful, with a warning.
     """
-    check_destination(output)
-    say(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
-    started, n_before, is_unfinished = time.perf_counter(), _n_seen(model), _is_unfinished(model)
-    stamp = _stamp(output)
+    started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
+    check = TableCheck(model, is_strict=n_before > 0 and not force)
     with interruptible():
-        is_whole = _learn(model, _pieces(model, table, columns, skip), table)
-    n_rows = _n_seen(model) - n_before
-    if not n_rows and not is_unfinished:
-        raise TableError(_nothing_learned(skip, is_whole))
-    save(model, output, stamp)
-    _say_what_was_learned(model, table, n_rows, time.perf_counter() - started)
-    if not is_whole:
-        say(f"interrupted: what is learned is saved; to go on: wgpr update {output} DATA --skip {skip + n_rows}")
-    return is_whole
+        try:
+            if table.total_bytes is not None:
+                _check_all(check, table, columns, skip)
+                table = reopen()
+            _learn(model, check, table, columns, skip)
+        except KeyboardInterrupt:
+            stopped_by = "interrupted"
+        except TableError as error:
+            stopped_by = str(error)
+    n_rows = n_seen(model) - n_before
+    if not n_rows:
+        reason = stopped_by or f"there are no rows beyond the first {skip:,} (--skip)"
+        raise TableError(f"{reason}; nothing was learned and no map was written")
+    check.record_tables(model, n_rows)
+    _print_result(model, table, n_rows, time.perf_counter() - started)
+    writer.save(model)
+    if stopped_by:
+        advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}"
+        print_error(f"{stopped_by}; what is learned is saved; {advice}")
+    return not stopped_by and not writer.is_elsewhere
 
 
-def save(model: EnsembleRegressor, path: Path, stamp: Stamp = None) -> None:
-    """Save a map, whole, and say so. Where that cannot be done it is saved elsewhere: what is learned is not lost.
-
-    Parameters
-    ----------
-    stamp : of the file when it was read; if it is another one by now, somebody else has learned something too.
-    """
-    was_there = path.exists()
-    try:
-        if stamp is not None and _stamp(path) != stamp:
-            raise FileExistsError("it was changed by somebody else meanwhile")
-        with uninterrupted():
-            model.save(path)
-    except OSError as error:
-        elsewhere = Path(tempfile.mkdtemp(prefix="wgpr-")) / path.name
-        model.save(elsewhere)
-        raise OSError(f"{path} cannot be written ({error}); the map is in {elsewhere} instead, move it") from error
-    say(f"saved: {path} ({in_bytes(path.stat().st_size)}){' in place of the old one' if was_there else ''}")
+def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
+    with ProgressBar("checking", table.total_bytes) as progress:
+        for chunk in _chunks_after(skip, table.chunks(columns)):
+            check.add(chunk)
+            progress.show(table.bytes_read, format_count(table.n_rows, "row"))
 
 
-def _stamp(path: Path) -> Stamp:
-    """Tells whether a file is still the same; None if there is none."""
-    if not path.exists():
-        return None
-    status = path.stat()
-    return status.st_mtime_ns, status.st_ino
+def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The chunks without their first `n_rows` rows."""
+    for chunk in chunks:
+        if len(chunk.values) > n_rows:
+            yield replace(chunk, values=chunk.values[n_rows:], lines=chunk.lines[n_rows:])
+        n_rows = max(0, n_rows - len(chunk.values))
 
 
-def _learn(model: EnsembleRegressor, pieces: Iterator[Piece], table: Table) -> bool:
-    """Whether it came to its end."""
-    try:
-        if isinstance(model, OnlineRegressor):
-            _learn_online(model, pieces, table)
-        else:
-            _learn_at_once(model, list(pieces))
-    except KeyboardInterrupt:
-        return False
-    return True
-
-
-def _learn_online(model: OnlineRegressor, pieces: Iterator[Piece], table: Table) -> None:
-    if _is_unfinished(model):
-        model.catch_up()
-    started, n_before = time.perf_counter(), _n_seen(model)
-    with ReadingProgress("learning", table.total_bytes) as progress:
-        for X, y, place in pieces:
-            try:
-                model.partial_fit(X, y)
-            except ValueError as error:
-                raise TableError(f"{place}: {error}") from error
-            rate = (model.n_samples_seen_ - n_before) / (time.perf_counter() - started)
-            words = f"{counted(model.n_samples_seen_, 'row')}, {counted(model.n_models_, 'model')}, {rate:,.0f} rows/s"
-            progress.show(table.bytes_read, words)
-
-
-def _learn_at_once(model: EnsembleRegressor, pieces: Sequence[Piece]) -> None:
-    """An interruption leaves nothing: half of a batch method's work is no map."""
-    if not pieces:
+def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
+    """Learn a table, which was checked unless it is a pipe."""
+    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
+    chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns)), check.n_rows, 0
+    if table.total_bytes is None:
+        chunks = map(check.add, chunks)
+    if not isinstance(model, OnlineRegressor):
+        model.fit(*_as_frames(np.concatenate([chunk.values for chunk in chunks]), names))
         return
-    try:
-        model.fit(pd.concat([piece.X for piece in pieces]), pd.concat([piece.y for piece in pieces]))
-    except KeyboardInterrupt:
-        if hasattr(model, "_state"):
-            del model._state
-        raise
+    started = time.perf_counter()
+    with ProgressBar("learning", n_rows) as progress:
+        for rows in _pieces(chunks):
+            model.partial_fit(*_as_frames(rows, names))
+            n_learned += len(rows)
+            rate = n_learned / (time.perf_counter() - started)
+            counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
+            progress.show(n_learned, f"{counts}, {rate:,.0f} rows/s")
 
 
-def _pieces(model: EnsembleRegressor, table: Table, columns: Sequence[str], skip: int) -> Iterator[Piece]:
-    known = [*input_names(model), target_name(model)] if hasattr(model, "_state") else list(columns)
-    for chunk in table.chunks(columns):
-        values, lines = chunk.values[skip:], chunk.lines[skip:]
-        skip = max(0, skip - len(chunk.values))
-        for start in range(0, len(values), _PIECE):
-            rows = values[start : start + _PIECE]
-            place = f"{chunk.file}, lines {lines[start]} to {lines[start + len(rows) - 1]}"
-            yield Piece(pd.DataFrame(rows[:, :-1], columns=known[:-1]), pd.Series(rows[:, -1], name=known[-1]), place)
+def _pieces(chunks: Iterator[Chunk]) -> Iterator[Array]:
+    for chunk in chunks:
+        yield from (chunk.values[start : start + _PIECE] for start in range(0, len(chunk.values), _PIECE))
 
 
-def _n_seen(model: EnsembleRegressor) -> int:
+def _as_frames(rows: Array, names: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+    """Inputs and target, with the names that the model keeps."""
+    return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
+
+
+def n_seen(model: EnsembleRegressor) -> int:
     return model.n_samples_seen_ if hasattr(model, "_state") else 0
 
 
-def _is_unfinished(model: EnsembleRegressor) -> bool:
-    """Whether full batches wait, because learning was interrupted."""
-    return hasattr(model, "_state") and isinstance(model, OnlineRegressor) and model.n_pending_ >= int(model.batch_size)
-
-
-def _nothing_learned(skip: int, is_whole: bool) -> str:
-    if not is_whole:
-        return "interrupted before anything was learned; no map was written"
-    return f"nothing was learned: there are no rows beyond the first {skip:,}, which --skip leaves out"
-
-
-def _say_what_was_learned(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:
-    left_out = f", left out {counted(table.n_skipped, 'row')} with missing values" if table.n_skipped else ""
-    waiting = f"; {counted(model.n_pending_, 'row')} wait to be learned" if model.n_pending_ else ""
-    say(
-        f"read {counted(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){left_out}: "
-        f"{counted(model.n_models_, 'model')}{waiting}"
+def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:
+    skipped = f", left out {format_count(table.n_skipped, 'row')} without data" if table.n_skipped else ""
+    waiting = f"; {format_count(model.n_pending_, 'row')} wait for a batch" if model.n_pending_ else ""
+    inform(
+        f"learned {format_count(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){skipped}: "
+        f"{format_count(model.n_models_, 'model')}{waiting}"
     )

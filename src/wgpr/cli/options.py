@@ -1,65 +1,134 @@
-"""The arguments and options that several commands have, each explained once."""
+"""Arguments and options that several commands have, and functions that parse them."""
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from statistics import NormalDist
+from typing import Annotated, Any
 
 import typer
 
+from wgpr.cli.console import UsageError
 from wgpr.estimators.regressors import METHODS
+from wgpr.io.files import check_destination
+
+METHOD_NAMES = ", ".join(METHODS)
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
 DataFiles = Annotated[
     list[str],
     typer.Argument(
         metavar="DATA",
-        help="CSV, TSV, Parquet or NPZ files, read one after the other. "
-        "A 'glob*' is read in natural order, - is standard input.",
+        help="CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
+        "read in natural order (line2 before line10); - is standard input.",
     ),
 ]
 X = Annotated[
     str, typer.Option("--x", metavar="NAMES", help="Columns of the inputs, by name or number: lon,lat or 1,2.")
 ]
-Y = Annotated[
-    str, typer.Option("--y", metavar="NAME", help="Column of the target, by name or number. By default the last.")
+Y = Annotated[str, typer.Option("--y", metavar="NAME", help="Column of the target, by name or number.")]
+Skip = Annotated[int, typer.Option(metavar="ROWS", min=0, help="Leave out so many rows at the beginning.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Learn rows far outside of what the map knows, or learned before.")
 ]
-
-Separator = Annotated[
-    str, typer.Option(metavar="MARK", help="Between cells: ',' ';' 'tab' or ' '. By default it is found out.")
-]
-Decimal = Annotated[str, typer.Option(metavar="MARK", help="'.' or ','. By default it is found out.")]
-Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line has the names. By default it is found out."),
-]
-Missing = Annotated[
-    str, typer.Option(metavar="WHAT", help="What becomes of a row that lacks a value: 'error' (default) or 'skip'.")
-]
-
-Method = Annotated[str, typer.Option("--method", "-m", help=f"{', '.join(METHODS)}. 'wgpr settings' explains them.")]
+Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help=f"{METHOD_NAMES}. By default wgpr.")]
 Settings = Annotated[
     list[str],
-    typer.Option(
-        "--set",
-        "-s",
-        metavar="NAME=VALUE",
-        help="A setting of the method, such as threshold=3; any number of times. 'wgpr settings' lists them.",
-    ),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting, see 'wgpr settings'. May be repeated."),
 ]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="TOML with method, x, y, and the tables settings and table. By default wgpr.toml, if it is there.",
-    ),
-]
+Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file. By default wgpr.toml, if it exists.")]
+Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
+Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY.")]
+At = Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input of more than two. May be repeated.")]
+Level = Annotated[float, typer.Option(metavar="P", help="Probability of the interval from lower to upper.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-Region = Annotated[
-    str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default, where the data are.")
-]
-Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between nodes, S or SX,SY.")]
-At = Annotated[
-    list[str],
-    typer.Option(metavar="NAME=VALUE", help="Value of an input that does not vary, where there are more than two."),
-]
-Level = Annotated[float, typer.Option(help="Probability of the interval from lower to upper.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+_table_option = partial(typer.Option, rich_help_panel="How tables are read")
+NoData = Annotated[list[float], _table_option(metavar="VALUE", help="Leave out rows with this value. May be repeated.")]
+
+
+def table_options(
+    separator: Annotated[str, _table_option(metavar="MARK", help="',' ';' 'tab' or ' '. By default detected.")] = "",
+    decimal: Annotated[str, _table_option(metavar="MARK", help="'.' or ','. By default detected.")] = "",
+    header: Annotated[
+        bool | None, _table_option("--header/--no-header", help="Is the first line one of names? By default detected.")
+    ] = None,
+    missing: Annotated[str, _table_option(metavar="error|skip", help="For rows that lack a number.")] = "",
+    nodata: NoData = [],  # noqa: B006 (typer copies it)
+) -> dict[str, Any]:
+    """Arguments of `TableFormat`: those that were given."""
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    given = {"separator": separator, "decimal": decimal, "header": header, "missing": missing, "nodata": nodata}
+    return {name: value for name, value in given.items() if value not in ("", None, [])}
+
+
+def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the parameters of `table_options` to a command, which gets their dictionary as its argument `tables`."""
+    own = [each for each in signature(command).parameters.values() if each.name != "tables"]
+    added = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(table_options).parameters.values()]
+
+    @wraps(command)
+    def wrapper(**arguments: Any) -> None:
+        given = {each.name: arguments.pop(each.name) for each in added}
+        command(**arguments, tables=table_options(**given))
+
+    wrapper.__signature__ = signature(command).replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return wrapper
+
+
+def split_names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_numbers(option: str, text: str) -> list[float] | None:
+    """Numbers separated by commas; None if there is no text."""
+    try:
+        return [float(part) for part in text.split(",")] if text else None
+    except ValueError as error:
+        raise UsageError(f"{option} must be numbers separated by commas, got {text!r}") from error
+
+
+def parse_fixed_inputs(pairs: Sequence[str], inputs: Sequence[str]) -> dict[int, float] | None:
+    """Values by column, from `NAME=VALUE` pairs; a name may also be a number from 1. None if there are no pairs."""
+    columns = {str(number): number - 1 for number in range(1, len(inputs) + 1)}
+    columns |= {name: column for column, name in enumerate(inputs)}
+    fixed: dict[int, float] = {}
+    for pair in pairs:
+        name, _, text = pair.rpartition("=")
+        column, values = columns.get(name.strip()), parse_numbers(f"--at {name}", text) or []
+        if column is None:
+            raise UsageError(f"--at needs NAME=VALUE with one of the names {', '.join(inputs)}; got {pair!r}")
+        if column in fixed or len(values) != 1:
+            raise UsageError(f"--at {name} must be given once, with one number; got {pair!r}")
+        fixed[column] = values[0]
+    return fixed or None
+
+
+def interval_half_width(level: float) -> float:
+    """Half the width of the central interval with probability `level`, in standard deviations."""
+    if not 0.0 < level < 1.0:
+        raise UsageError(f"--level must be between 0 and 1, such as 0.95; got {level}")
+    return NormalDist().inv_cdf(0.5 + level / 2.0)
+
+
+def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ()) -> None:
+    """Raise an error unless the output can be written, has one of the `endings`, and is none of the input files."""
+    check_destination(output)
+    if endings and output.suffix.lower() not in endings:
+        raise UsageError(f"{output} cannot be written; its name must end with {' or '.join(endings)}")
+    for path in inputs:
+        if output.exists() and os.path.exists(path) and os.path.samefile(output, path):
+            raise UsageError(f"{output} is read and would be overwritten; name another output")
+
+
+@contextmanager
+def errors_of_usage(prefix: str = "") -> Iterator[None]:
+    """Errors about the arguments of a function are about options here."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{prefix}{error}") from error

@@ -1,100 +1,168 @@
-"""Answers of a saved map: predictions for tables, and how good they are."""
+"""`wgpr predict`, `wgpr grid` and `wgpr evaluate`: answers of a saved map. The map file stays as it is."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
+from rich.table import Table as TextTable
 
-from wgpr.cli.console import ReadingProgress, counted, say
+from wgpr.cli import options as opt
+from wgpr.cli.console import ProgressBar, format_count, format_size, inform, print_json, stderr, stdout
+from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.grids import input_names, named, predict_one_output, require_one_output, varying_columns
+from wgpr.io.columns import columns_of_map, inputs_of_map
+from wgpr.io.files import replace_file
+from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, require_one_output
 from wgpr.io.maps import load
-from wgpr.io.tables import Table
+from wgpr.io.tables import Chunk, Table, expand, write_table
 from wgpr.metrics import RunningScores, Scores
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-ALL_INPUTS = slice(None)
 
 ANSWER = ("mean", "std", "lower", "upper", "model")
 
 
-def load_to_answer(path: Path) -> Any:
-    """A saved map with the rows that wait learned too: answers use all that is known. The file stays as it is."""
-    model = load(path)
-    return model.flush() if model.n_pending_ else model
+@opt.with_table_options
+def predict(
+    map_file: opt.MapFile,
+    queries: opt.DataFiles,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="A CSV, TSV or Parquet file; - is standard output.")
+    ] = "-",
+    x: opt.X = "",
+    level: opt.Level = 0.95,
+    latent: Annotated[
+        bool, typer.Option("--latent", help="Uncertainty of the field itself, without the noise of an observation.")
+    ] = False,
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Predict at the places of a table.
 
+    The result has the inputs, mean, std, lower, upper, and the number of the local model that answers.
 
-def answer_names(model: EnsembleRegressor) -> list[str]:
-    """Of the columns of `answers`; an input that is called like an answer gets a mark."""
-    return [*(f"{name}_" if name in ANSWER else name for name in input_names(model)), *ANSWER]
-
-
-def answers(
-    model: EnsembleRegressor, table: Table, columns: Sequence[str], *, half_width: float, latent: bool
-) -> Iterator[Sequence[NDArray[Any]]]:
-    """For each chunk of the table: its inputs, mean, std, lower, upper and the number of the model that answers.
-
-    Parameters
-    ----------
-    half_width : of the interval from lower to upper, in standard deviations.
+    Example: `wgpr predict lake.map places.csv -o depths.csv`
     """
-    n_outside = 0
-    with ReadingProgress("predicting", table.total_bytes) as progress:
-        for chunk in table.chunks(columns):
-            n_outside += int(is_outside(model, chunk.values).any(axis=1).sum())
-            yield [*chunk.values.T, *answer_columns(model, chunk.values, half_width, latent=latent)]
-            progress.show(table.bytes_read, counted(table.n_rows, "row"))
-    say_what_is_outside(n_outside, table.n_rows)
+    half_width = opt.interval_half_width(level)
+    if output != "-":
+        opt.check_output(Path(output), map_file, *expand(queries), endings=(".csv", ".tsv", ".parquet"))
+    table, model = open_table(queries, tables), load(map_file)
+    columns = inputs_of_map(model, table, opt.split_names(x))
+    learn_waiting_rows(model)
+    names = [f"{name}_" if name in ANSWER else name for name in input_names(model)]
+    chunks = (
+        [*chunk.values.T, *answer(model, chunk.values, half_width, latent=latent)]
+        for chunk in _chunks(model, table, columns)
+    )
+    write_table(output, [*names, *ANSWER], chunks)
+    if output != "-":
+        inform(f"predicted {format_count(table.n_rows, 'row')}: {output}")
 
 
-def is_outside(model: EnsembleRegressor, X: Array, columns: Sequence[int] | slice = ALL_INPUTS) -> NDArray[np.bool_]:
-    """Which numbers of `X` (n, k), of these inputs, are beyond all that the model has seen."""
-    low, high = model.bounds_[:, columns]
-    return (low > X) | (high < X)
+def grid(
+    map_file: opt.MapFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.nc", help="A NetCDF file.")],
+    region: opt.Region = "",
+    spacing: opt.Spacing = "",
+    at: opt.At = [],  # noqa: B006
+) -> None:
+    """Predict on a regular grid, as NetCDF with CF attributes for xarray, QGIS or GMT.
+
+    Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
+    """
+    edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
+    opt.check_output(output, map_file, endings=(".nc",))
+    model = load(map_file)
+    with opt.errors_of_usage():
+        fixed = opt.parse_fixed_inputs(at, input_names(model))
+        plan = plan_grid(model, edges, steps, at=fixed)
+    learn_waiting_rows(model)
+    dataset = model.predict_grid(edges, steps, at=fixed)
+    with replace_file(output) as temporary:
+        dataset.to_netcdf(temporary, engine="scipy")
+    inform(f"{' x '.join(map(str, plan.shape))} nodes: {output} ({format_size(output.stat().st_size)})")
+    _inform_outside(plan.n_outside(model.bounds_), plan.size)
 
 
-def say_what_is_outside(n_outside: int, n_places: int) -> None:
-    """There the answer is that of the nearest model, which may know nothing."""
-    if n_outside:
-        say(f"{n_outside / n_places:.0%} of the places are outside the range of the data, where little is known")
+@opt.with_table_options
+def evaluate(
+    map_file: opt.MapFile,
+    data: opt.DataFiles,
+    x: opt.X = "",
+    y: opt.Y = "",
+    as_json: opt.AsJson = False,
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Score the predictions of other data, and their uncertainty.
 
+    Use whole survey lines that were not learned: rows next to learned ones are too easy to predict.
 
-def say_how_much_is_outside(model: EnsembleRegressor, grid: "xr.Dataset", at: Mapping[int, float] | None) -> None:
-    """The same of a grid."""
-    mean, columns = grid["mean"], varying_columns(model, at)
-    axes = [mean[name].values[:, None] for name in reversed(mean.dims)]
-    n_inside = [int((~is_outside(model, X, [column])).sum()) for X, column in zip(axes, columns, strict=True)]
-    say_what_is_outside(mean.size - prod(n_inside), mean.size)
-
-
-def answer_columns(
-    model: EnsembleRegressor, X: Array, half_width: float, *, latent: bool = False
-) -> list[NDArray[Any]]:
-    """The columns of `ANSWER` at the places `X` (n, d)."""
-    queries = named(model, X)
-    require_one_output(model)
-    mean, observed, field, owners = (values.reshape(len(X)) for values in model.predict_with_owners(queries))
-    std = field if latent else observed
-    reach = half_width * std
-    return [mean, std, mean - reach, mean + reach, owners]
-
-
-def evaluate(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> tuple[Scores, int]:
-    """How good the predictions of the table's last column are, and for how many rows."""
+    Example: `wgpr evaluate lake.map thursday.csv`
+    """
+    table, model = open_table(data, tables), load(map_file)
+    columns = columns_of_map(model, table, opt.split_names(x), y or None)
+    learn_waiting_rows(model)
     running = RunningScores()
-    with ReadingProgress("predicting", table.total_bytes) as progress:
-        for chunk in table.chunks(columns):
-            running.add(chunk.values[:, -1], *predict_one_output(model, named(model, chunk.values[:, :-1])))
-            progress.show(table.bytes_read, counted(table.n_rows, "row"))
-    return running.result(), running.n_rows
+    for chunk in _chunks(model, table, columns):
+        running.add(chunk.values[:, -1], *predict_one_output(model, named(model, chunk.values[:, :-1])))
+    if as_json:
+        print_json({"rows": running.n_rows, **running.result()._asdict()})
+    else:
+        stdout.print(_scores_table(running.result(), running.n_rows))
 
 
-def all_rows(table: Table, columns: Sequence[str]) -> Array:
-    """The whole table, (n, k); for data that are to be looked at."""
+def _scores_table(scores: Scores, n_rows: int) -> TextTable:
+    """Scores, each with its meaning."""
+    table = TextTable("score", "value", "meaning", title=f"{n_rows:,} rows")
+    table.columns[1].justify = "right"
+    table.add_row("RMSE", f"{scores.rmse:#.5g}", "root of the mean squared error, in the unit of the target")
+    table.add_row("MAE", f"{scores.mae:#.5g}", "mean absolute error")
+    table.add_row("SMSE", f"{scores.smse:#.5g}", "mean squared error over the variance of the target; 1 for its mean")
+    table.add_row("NLPD", f"{scores.nlpd:#.5g}", "mean negative log predictive density")
+    table.add_row("CRPS", f"{scores.crps:#.5g}", "continuous ranked probability score: MAE of the whole distribution")
+    table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is right")
+    return table
+
+
+def learn_waiting_rows(model: EnsembleRegressor) -> None:
+    """Learn the rows that wait for a batch, so that answers use all rows. Check all arguments before."""
+    if model.n_pending_:
+        with stderr.status(f"learning {format_count(model.n_pending_, 'row')} that wait for a batch"):
+            model.flush()
+
+
+def answer(model: EnsembleRegressor, X: Array, half_width: float, *, latent: bool = False) -> list[NDArray[Any]]:
+    """The columns of `ANSWER`, (n,) each, at `X` (n, d).
+
+    half_width : of the interval from lower to upper, in standard deviations; latent : without the noise.
+    """
+    require_one_output(model)
+    mean, observed, field, owners = (values.reshape(len(X)) for values in model.predict_with_owners(named(model, X)))
+    std = field if latent else observed
+    return [mean, std, mean - half_width * std, mean + half_width * std, owners]
+
+
+def read_all(table: Table, columns: Sequence[str]) -> Array:
+    """All rows of a table, (n, k)."""
     return np.concatenate([chunk.values for chunk in table.chunks(columns)])
+
+
+def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> Iterator[Chunk]:
+    """The chunks of a table, with a progress bar. At the end it is said how many rows are outside of the data."""
+    n_outside, (low, high) = 0, model.bounds_
+    with ProgressBar("predicting", table.total_bytes) as progress:
+        for chunk in table.chunks(columns):
+            X = chunk.values[:, : len(low)]
+            n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
+            yield chunk
+            progress.show(table.bytes_read, format_count(table.n_rows, "row"))
+    _inform_outside(n_outside, table.n_rows)
+
+
+def _inform_outside(n_outside: int, n_places: int) -> None:
+    if n_outside:
+        part = "all" if n_outside == n_places else f"{n_outside / n_places:.0%}"
+        inform(f"{part} of the places are outside of the range of the data, where little is known")

@@ -1,111 +1,110 @@
-"""Which estimator, and with which settings: as words on a command line or in a `wgpr.toml`."""
+"""The method, its settings and the way tables are written, from the command line and from `wgpr.toml`."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
+from inspect import getdoc, signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from wgpr.cli import options as opt
+from wgpr.cli.console import UsageError, inform, stdout
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import METHODS
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.io.codec import from_json
-from wgpr.io.tables import TableError, TableFormat
+from wgpr.io.tables import Table, TableFormat, expand
 
 DEFAULT_CONFIG = Path("wgpr.toml")
 
-_EXAMPLES = {"hyperparameters": "write {amplitude = 1.0, lengthscales = [2.0, 3.0], noise = 0.1}"}
-_TABLE_SETTINGS = "separator, decimal, header (true or false) and missing ('error' or 'skip')"
-_RULE_EXAMPLE = 'write for example {object = "BestFew", n_models = 2}'
-
-
-class SettingsError(ValueError):
-    """A setting that does not exist or makes no sense: wrong use, not a failure."""
+_KEYS = {"method": str, "x": list, "y": str, "table": dict, "settings": dict}
+_EXAMPLES = {
+    "hyperparameters": "{amplitude = 1.0, lengthscales = [2.0, 3.0], noise = 0.1}",
+    "prediction": '{object = "BestFew", n_models = 2}',
+}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a configuration file may say; the command line wins over it.
+    """Contents of a configuration file; the command line takes precedence. table : arguments of `TableFormat`."""
 
-    method : one of `METHODS`; x : names of inputs; y : of the target; table : how tables are written.
-    settings : of the estimator; path : of the file, None if there is none.
-    """
-
-    method: str | None = None
-    x: tuple[str, ...] = ()
+    method: str = "wgpr"
+    x: Sequence[str] = ()
     y: str | None = None
     table: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None
 
 
-def read_configuration(path: Path | None) -> Configuration:
-    """The given file or, without one, `wgpr.toml` if it is there."""
+def read_configuration(path: Path | None = None, *, silent: bool = False) -> Configuration:
+    """Read the given file or, without one, `wgpr.toml` if it exists. Unless `silent`, say which file it is."""
     if path is None and not DEFAULT_CONFIG.is_file():
         return Configuration()
     path = path or DEFAULT_CONFIG
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read ({error.strerror}); name another file with --config") from error
+        raise UsageError(f"{path} cannot be read ({error.strerror}); name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no TOML file: {error}") from error
-    return _configuration(content, path)
+        raise UsageError(f"{path} is not a TOML file: {error}") from error
+    _check_content(content, path)
+    if not silent:
+        inform(f"settings from {path}")
+    return Configuration(**(content | {"x": [*map(str, content.get("x", ()))]}))
 
 
-def _configuration(content: dict[str, Any], path: Path) -> Configuration:
-    kinds = {"method": str, "x": list, "y": str, "table": dict, "settings": dict}
+def _check_content(content: Mapping[str, Any], path: Path) -> None:
     for name, value in content.items():
-        if name not in kinds:
-            raise SettingsError(f"{path} has {name!r}, which means nothing; it may have {', '.join(kinds)}")
-        if not isinstance(value, kinds[name]):
-            raise SettingsError(f"{path}: {name} must be a {kinds[name].__name__}, got {value!r}")
-    _check_table(content.get("table", {}), path)
-    return Configuration(**(content | {"x": tuple(map(str, content.get("x", ()))), "path": path}))
+        if name not in _KEYS:
+            raise UsageError(f"{path} has the unknown key {name!r}; it may have {', '.join(_KEYS)}")
+        if not isinstance(value, _KEYS[name]):
+            raise UsageError(f"{path}: {name} must be a {_KEYS[name].__name__}, got {value!r}")
+    with opt.errors_of_usage(f"{path}, [table]: "):
+        TableFormat(**content.get("table", {}))
 
 
-def _check_table(table: dict[str, Any], path: Path) -> None:
-    try:
-        TableFormat(**table)
-    except (TypeError, TableError) as error:
-        raise SettingsError(f"{path}: [table] makes no sense ({error}); it may have {_TABLE_SETTINGS}") from error
+def open_table(files: Sequence[str], options: Mapping[str, Any], configured: Mapping[str, Any] | None = None) -> Table:
+    """Open files as one table, read as the `options` or else the configuration file say.
+
+    configured : [table] of the configuration; by default that of `wgpr.toml`.
+    """
+    configured = read_configuration(silent=True).table if configured is None else configured
+    with opt.errors_of_usage():
+        table_format = TableFormat(**{**configured, **options})
+    return Table(expand(files), table_format)
 
 
-def make_estimator(method: str, settings: Mapping[str, Any]) -> EnsembleRegressor:
-    """An estimator with these settings, all of which have been checked."""
-    if method not in METHODS:
-        raise SettingsError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+def make_estimator(configuration: Configuration, method: str = "", pairs: Iterable[str] = ()) -> EnsembleRegressor:
+    """A new estimator, by the configuration and `NAME=VALUE` pairs of the command line. All settings are checked."""
+    method = method or configuration.method
     known = settings_of(method)
+    settings = {**configuration.settings, **dict(map(_parse_pair, pairs))}
     for name in settings:
         if name not in known:
-            raise SettingsError(f"{method} has no setting {name!r}; it has {', '.join(known)}")
-    estimator = METHODS[method](**{name: _value(name, value) for name, value in settings.items()})
-    try:
-        estimator._check_settings()
-    except (ValueError, TypeError) as error:
-        raise SettingsError(str(error)) from error
+            raise UsageError(f"{method} has no setting {name!r}; it has {', '.join(known)}")
+    estimator = METHODS[method](**{name: _to_object(name, value) for name, value in settings.items()})
+    with opt.errors_of_usage():
+        estimator._method()
     return estimator
 
 
 def settings_of(method: str) -> dict[str, Any]:
     """The settings of a method and their defaults."""
+    if method not in METHODS:
+        raise UsageError(f"the method must be one of {', '.join(METHODS)}, got {method!r}")
     return {name: parameter.default for name, parameter in signature(METHODS[method]).parameters.items()}
 
 
-def parsed_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """`NAME=VALUE` pairs; a value that is not a number, a boolean or in brackets is a word."""
-    return dict(map(_parsed_pair, pairs))
-
-
-def _parsed_pair(pair: str) -> tuple[str, Any]:
+def _parse_pair(pair: str) -> tuple[str, Any]:
     name, is_pair, text = pair.partition("=")
     if not is_pair or not name.strip():
-        raise SettingsError(f"{pair!r} is no setting; write NAME=VALUE, such as threshold=3")
-    return name.strip().replace("-", "_"), _parsed_value(text.strip())
+        raise UsageError(f"{pair!r} is not a setting; write NAME=VALUE, such as max_models=50")
+    return name.strip().replace("-", "_"), _parse_value(text.strip())
 
 
-def _parsed_value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
+    """A TOML value, `none`, or a word without quotes."""
     if text.lower() in ("none", "null", ""):
         return None
     try:
@@ -114,11 +113,21 @@ def _parsed_value(text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def _value(name: str, value: Any) -> Any:
-    """Tables of a configuration file stand for objects: hyperparameters, or a rule with settings of its own."""
+def _to_object(name: str, value: Any) -> Any:
+    """A table stands for an object: hyperparameters, or a rule with settings of its own."""
     if not isinstance(value, dict):
         return value
-    try:
+    example = _EXAMPLES.get(name, _EXAMPLES["prediction"])
+    with opt.errors_of_usage(f"{name} = {value} is wrong, write for example {example}: "):
         return Hyperparameters(**value) if name == "hyperparameters" else from_json(value)
-    except (TypeError, ValueError) as error:
-        raise SettingsError(f"{name} cannot be {value!r}; {_EXAMPLES.get(name, _RULE_EXAMPLE)}") from error
+
+
+def settings(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{opt.METHOD_NAMES}. By default all.")] = "",
+) -> None:
+    """List the methods, or explain the settings of one."""
+    for name in [method] if method else METHODS:
+        defaults = ", ".join(f"{key}={value!r}" for key, value in settings_of(name).items())
+        text = (getdoc(METHODS[name]) or "").replace("Parameters\n----------", "Settings").partition("\nAttributes")[0]
+        stdout.print(text if method else f"{name}: {text.splitlines()[0]}", markup=False)
+        stdout.print(f"  {defaults}", markup=False)

@@ -1,34 +1,47 @@
-"""What is in a map, for people and for programs."""
+"""`wgpr info` and `wgpr plot`: the contents of a map as text, as JSON and as a picture."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import floor, log10
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+from warnings import catch_warnings
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wgpr.ensemble.records import StepRecord
+from wgpr.cli import options as opt
+from wgpr.cli.console import inform, print_json, stdout
+from wgpr.cli.query import learn_waiting_rows, read_all
+from wgpr.cli.settings import open_table
+from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.gp.linalg import Array
-from wgpr.io.grids import input_names, target_name
-from wgpr.metrics import Scores
+from wgpr.io import container
+from wgpr.io.columns import columns_of_map
+from wgpr.io.files import replace_file
+from wgpr.io.grids import input_names, plan_grid, target_name
+from wgpr.io.maps import load
+from wgpr.io.tables import expand
 
-_MODELS_SHOWN = 20
-_STEPS_SHOWN = 5
-
-# Characters in a table of models.
-_WIDTH_OF_A_MODEL, _WIDTH_OF_AN_INPUT = 40, 30
+_MODELS_SHOWN, _STEPS_SHOWN = 20, 5
+# Characters in the table of models: all but the inputs, and for each input.
+_MODEL_WIDTH, _INPUT_WIDTH = 40, 30
 
 
-def summary(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) -> dict[str, Any]:
-    """All that is worth knowing about a map, as JSON can hold it.
+def info(map_file: opt.MapFile, as_json: opt.AsJson = False) -> None:
+    """Print what is in a map: settings, models, extents, size, last steps."""
+    compact = container.read(map_file).header.get("compact", False)
+    content = summarize(load(map_file), map_file.stat().st_size, compact=compact)
+    if as_json:
+        print_json(content)
+    else:
+        print_summary(content, stdout)
 
-    Parameters
-    ----------
-    n_bytes : size of the file; compact : whether it holds only what prediction needs.
-    """
+
+def summarize(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) -> dict[str, Any]:
+    """The contents of a map as JSON values. n_bytes : size of its file; compact : whether that is a compact one."""
     return {
         "estimator": type(model).__name__,
         "settings": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
@@ -39,42 +52,10 @@ def summary(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) ->
         "steps": model._state.n_steps,
         "bytes": n_bytes,
         "compact": compact,
-        "extent": _extent(model.bounds_),
-        "models": _models(model) if model.n_models_ else [],
-        "last_steps": [_step(record) for record in model.history_[-_STEPS_SHOWN:]],
+        "extent": model.bounds_.T.tolist(),
+        "models": _summarize_models(model) if model.n_models_ else [],
+        "last_steps": [_summarize_step(record) for record in model.history_[-_STEPS_SHOWN:]],
     }
-
-
-def _models(model: EnsembleRegressor) -> list[dict[str, Any]]:
-    parts = zip(model.models_, model.hyperparameters_, model.pseudo_inputs_, strict=True)
-    return [
-        {
-            "model": number,
-            "samples": local.n_seen,
-            "pseudo_inputs": len(Z),
-            "amplitude": theta.amplitude,
-            "lengthscales": theta.lengthscales.tolist(),
-            "noise": theta.noise,
-            "extent": _extent(np.stack([Z.min(axis=0), Z.max(axis=0)])),
-        }
-        for number, (local, theta, Z) in enumerate(parts)
-    ]
-
-
-def _step(record: StepRecord) -> dict[str, Any]:
-    return {
-        "step": record.number,
-        "samples": record.n_samples,
-        "decision": record.decision,
-        "models": [change.model for change in record.changes],
-        "distance": record.distance,
-        "seconds": record.seconds,
-    }
-
-
-def _extent(bounds: Array) -> list[list[float]]:
-    """From the least to the greatest of each input."""
-    return bounds.T.tolist()
 
 
 def _plain(value: Any) -> Any:
@@ -85,86 +66,128 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
+def _summarize_models(model: EnsembleRegressor) -> list[dict[str, Any]]:
+    parts = zip(model.models_, model.hyperparameters_, model.pseudo_inputs_, strict=True)
+    return [
+        {
+            "model": number,
+            "samples": local.n_seen,
+            "pseudo_inputs": len(Z),
+            "amplitude": theta.amplitude,
+            "lengthscales": theta.lengthscales.tolist(),
+            "noise": theta.noise,
+            "extent": np.stack([Z.min(axis=0), Z.max(axis=0)], axis=1).tolist(),
+        }
+        for number, (local, theta, Z) in enumerate(parts)
+    ]
+
+
+def _summarize_step(record: StepRecord) -> dict[str, Any]:
+    return {
+        "step": record.number,
+        "samples": record.n_samples,
+        "decision": record.decision,
+        "models": [change.model for change in record.changes],
+        "distance": record.distance,
+        "seconds": record.seconds,
+    }
+
+
 def print_summary(content: Mapping[str, Any], console: Console) -> None:
-    """The same in words and tables."""
-    facts = Table.grid(padding=(0, 2))
-    for name, words in _facts(content):
-        facts.add_row(name, escape(words))
-    console.print(facts)
+    """Print what `summarize` returns."""
+    extents = zip(content["inputs"], content["extent"], strict=True)
+    facts = {
+        "method": content["estimator"] + (" (compact: float32, no history)" if content["compact"] else ""),
+        "settings": ", ".join(f"{name}={value}" for name, value in content["settings"].items()),
+        "inputs": ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents),
+        "target": content["target"],
+        "samples": f"{content['samples']:,}, of which {content['waiting']:,} wait for a batch to fill",
+        "models": f"{len(content['models']):,}",
+        "size": f"{content['bytes']:,} bytes",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, text in facts.items():
+        table.add_row(name, escape(text))
+    console.print(table)
     if content["models"]:
-        console.print(_models_table(content, console.width))
+        console.print(_models_table(content["models"], content["inputs"], console.width))
     if content["last_steps"]:
         console.print(_steps_table(content["last_steps"]))
 
 
-def _facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    extents = zip(content["inputs"], content["extent"], strict=True)
-    return [
-        ("method", content["estimator"] + (" (compact: float32, no history)" if content["compact"] else "")),
-        ("settings", ", ".join(f"{name}={value}" for name, value in content["settings"].items())),
-        ("inputs", ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents)),
-        ("target", content["target"]),
-        ("samples", f"{content['samples']:,}, of which {content['waiting']:,} wait for a batch to fill"),
-        ("models", f"{len(content['models']):,}"),
-        ("size", f"{content['bytes']:,} bytes"),
-    ]
-
-
-def _models_table(content: Mapping[str, Any], width: int) -> Table:
-    models, inputs = content["models"], content["inputs"]
-    n_inputs = min(len(inputs), max(1, (width - _WIDTH_OF_A_MODEL) // _WIDTH_OF_AN_INPUT))
+def _models_table(models: Sequence[Mapping[str, Any]], inputs: Sequence[str], width: int) -> Table:
+    n_inputs = min(len(inputs), max(1, (width - _MODEL_WIDTH) // _INPUT_WIDTH))
     n_more = max(0, len(models) - _MODELS_SHOWN)
-    table = Table(
-        title="Models, their extents and length-scales",
-        caption=f"and {n_more:,} more; --json has all" if n_more else None,
-    )
-    for name in ("model", "samples", "noise", "amplitude"):
-        table.add_column(name, justify="right")
+    more = f"and {n_more:,} more; --json has all" if n_more else None
+    names = ["model", "samples", "noise", "amplitude"]
     for name in inputs[:n_inputs]:
-        table.add_column(escape(name), no_wrap=True)
-        table.add_column("scale", justify="right", no_wrap=True)
+        names += [escape(name), "scale"]
+    table = Table(*names, title="Models, their extents and length-scales", caption=more)
     for model in models[:_MODELS_SHOWN]:
-        table.add_row(*_model_cells(model, n_inputs))
-    return table
+        cells = [str(model["model"]), f"{model['samples']:,}", f"{model['noise']:.3g}", f"{model['amplitude']:.3g}"]
+        for (low, high), lengthscale in zip(model["extent"][:n_inputs], model["lengthscales"], strict=False):
+            cells += [_format_range(low, high), f"{lengthscale:.3g}"]
+        table.add_row(*cells)
+    return _right_aligned(table)
 
 
-def _model_cells(model: Mapping[str, Any], n_inputs: int) -> list[str]:
-    cells = [str(model["model"]), f"{model['samples']:,}", f"{model['noise']:.3g}", f"{model['amplitude']:.3g}"]
-    for (low, high), lengthscale in zip(model["extent"][:n_inputs], model["lengthscales"], strict=False):
-        cells += [_range(low, high), f"{lengthscale:.3g}"]
-    return cells
-
-
-def _range(low: float, high: float) -> str:
+def _format_range(low: float, high: float) -> str:
     """With as many decimals as tell the two apart."""
     decimals = max(0, 2 - floor(log10(high - low))) if high > low else 3
     return f"{low:,.{decimals}f} to {high:,.{decimals}f}" if decimals < 10 else f"{low:.6g} to {high:.6g}"
 
 
-def _steps_table(steps: list[dict[str, Any]]) -> Table:
-    table = Table(title="Last steps")
-    for name in ("step", "samples", "decision", "by model", "distance", "seconds"):
-        table.add_column(name, justify="left" if name == "decision" else "right")
+def _steps_table(steps: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("step", "samples", "decision", "by model", "distance", "seconds", title="Last steps")
     for step in steps:
         distance = "-" if step["distance"] is None else f"{step['distance']:.3g}"
-        numbers = ", ".join(map(str, step["models"]))
-        cells = (str(step["step"]), str(step["samples"]), step["decision"], numbers, distance, f"{step['seconds']:.2f}")
-        table.add_row(*cells)
+        models, seconds = ", ".join(map(str, step["models"])), f"{step['seconds']:.2f}"
+        table.add_row(str(step["step"]), str(step["samples"]), step["decision"], models, distance, seconds)
+    return _right_aligned(table)
+
+
+def _right_aligned(table: Table) -> Table:
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
     return table
 
 
-def scores_table(scores: Scores, n_rows: int) -> Table:
-    """Scores, each with what it means."""
-    table = Table(title=f"{n_rows:,} rows")
-    table.add_column("score")
-    table.add_column("value", justify="right")
-    table.add_column("what it is")
-    table.add_row("RMSE", f"{scores.rmse:#.5g}", "root of the mean squared error, in the unit of the target")
-    table.add_row("MAE", f"{scores.mae:#.5g}", "mean absolute error")
-    table.add_row(
-        "SMSE", f"{scores.smse:#.5g}", "mean squared error over the target's variance; 1 is as good as its mean"
-    )
-    table.add_row("NLPD", f"{scores.nlpd:#.5g}", "mean negative log density; sure and wrong costs most")
-    table.add_row("CRPS", f"{scores.crps:#.5g}", "like MAE, but for the whole predicted distribution")
-    table.add_row("coverage", f"{scores.coverage:.1%}", "of the 95 % interval; 95 % is honest")
-    return table
+@opt.with_table_options
+def plot(
+    map_file: opt.MapFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A PNG, SVG, PDF or HTML file.")],
+    region: opt.Region = "",
+    spacing: opt.Spacing = "",
+    at: opt.At = [],  # noqa: B006
+    data: Annotated[list[str], typer.Option(metavar="FILE", help="Also show these data.")] = [],  # noqa: B006
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Draw a map: mean, uncertainty, regions of the local models, and the history of decisions.
+
+    Example: `wgpr plot lake.map -o lake.png`
+    """
+    from wgpr.plots import summary_figure
+    from wgpr.report import Picture, Section, html_page
+
+    edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
+    opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf", ".html"))
+    table, model = open_table(data, tables) if data else None, load(map_file)
+    fixed = opt.parse_fixed_inputs(at, input_names(model))
+    with opt.errors_of_usage():
+        if fixed or model.n_features_in_ <= 2:
+            plan_grid(model, edges, steps, at=fixed)
+    samples = read_all(table, columns_of_map(model, table, [], None)) if table else None
+    X, y = (None, None) if samples is None else (samples[:, :-1], samples[:, -1])
+    learn_waiting_rows(model)
+    with opt.errors_of_usage():
+        figure = summary_figure(model, X, y, region=edges, spacing=steps, at=fixed)
+    with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
+        if output.suffix.lower() == ".html":
+            names = f"{target_name(model)} by {', '.join(input_names(model))}"
+            picture = Picture("map", figure, repr(model), alt=f"The map of {names}, and its history.", is_wide=True)
+            page = html_page(names, [Section("The map and its history", [picture])])
+            temporary.write_text(page, encoding="utf-8")
+        else:
+            figure.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
+    inform(f"drawn: {output}")

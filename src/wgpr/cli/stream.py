@@ -1,108 +1,364 @@
-"""`wgpr stream`: a conversation that is saved, reported on, and ended in order."""
+"""`wgpr stream`: rows of a pipe are learned and queries are answered, in the order in which they come.
 
+A line is CSV or JSON. A row has all inputs and the target; without the target it is a query.
+"""
+
+import csv
+import json
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import count, groupby
+from math import isfinite, isnan
+from typing import Annotated, Any, NamedTuple
 
-from wgpr.cli.console import counted, interruptible, say
-from wgpr.cli.learn import save
-from wgpr.cli.lines import Answer, Conversation, Line, LineError, Reader, arriving
-from wgpr.io.files import check_destination
+import numpy as np
+import pandas as pd
+import typer
+
+from wgpr.cli import options as opt
+from wgpr.cli.console import UsageError, exit_unless, format_count, inform, interruptible
+from wgpr.cli.learn import announce_columns, n_seen, require_online
+from wgpr.cli.plausibility import KnownRange
+from wgpr.cli.query import ANSWER, answer
+from wgpr.cli.saving import MapWriter, map_writer
+from wgpr.cli.settings import make_estimator, read_configuration
+from wgpr.estimators.base import LARGEST, OnlineRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import input_names, named, predict_one_output, target_name
+from wgpr.io.maps import load
+from wgpr.metrics import RunningScores
+
+_CHUNK_BYTES = 1 << 16
+_LONGEST_LINE = 1 << 20
+# Rows to be seen before a value can be called far outside.
+_MIN_KNOWN = 20
 
 
-def converse(
-    conversation: Conversation,
-    descriptor: int,
-    output: Path,
-    *,
-    save_every: float,
-    report_every: int,
-    strict: bool,
+def stream(
+    map_file: opt.MapFile,
+    x: opt.X = "",
+    y: opt.Y = "",
+    method: opt.Method = "",
+    setting: opt.Settings = [],  # noqa: B006
+    config: opt.Config = None,
+    level: opt.Level = 0.95,
+    save_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Interval of saving.")] = 60.0,
+    report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Interval of reports.")] = 1000,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a line that would be left out.")] = False,
+    force: opt.Force = False,
+    nodata: opt.NoData = [],  # noqa: B006
 ) -> None:
-    """Learn and answer what arrives until it ends or is interrupted; save to `output` now and then, and at the end.
+    """Learn rows of standard input, and answer queries on standard output.
 
-    Parameters
-    ----------
-    descriptor : of the pipe that lines come from.
-    save_every : seconds between two savings; report_every : rows between two reports.
-    strict : stop at the first line that cannot be read; otherwise it is reported and left out.
+    A line is CSV (inputs, then target) or JSON: `{"lon": 1, "lat": 2, "depth": 3}`, or `{"x": [1, 2], "y": 3}`. A line
+    without target is a query, and is answered at once with mean, std, lower, upper and model. Each row is predicted
+    before it is learned; the scores of these forecasts are reported on standard error. Lines that cannot be read, or
+    are far outside of what is known, are reported and left out. The map is saved every minute, at the end, and on
+    Ctrl-C. If it does not exist, a new one is started.
+
+    Example: `tail -n +1 -f sonar.csv | wgpr stream lake.map --x east,north --y depth`
     """
-    check_destination(output)
-    keeper = _Keeper(conversation, output, save_every, report_every)
+    half_width, inputs, configuration = opt.interval_half_width(level), opt.split_names(x), read_configuration(config)
+    nodata = nodata or np.atleast_1d(configuration.table.get("nodata", [])).tolist()
+    with map_writer(map_file) as writer:
+        if map_file.exists():
+            if method or setting:
+                raise UsageError(f"{map_file} exists and keeps its settings; leave out --method and --set")
+            model = load(map_file)
+            if inputs and len(inputs) != model.n_features_in_:
+                raise UsageError(f"--x must name the {model.n_features_in_} inputs of {map_file}; got {x}")
+            parser = LineParser(inputs or input_names(model), y or target_name(model), nodata)
+        else:
+            model = make_estimator(configuration, method, setting)
+            inform(f"{map_file} does not exist yet; a new map is started")
+            parser = LineParser(inputs or configuration.x, y or configuration.y, nodata)
+        require_online(model)
+        session = StreamSession(model, parser, half_width, report_every)
+        run_stream(session, sys.stdin.fileno(), writer, save_every=save_every, strict=strict, force=force)
+        exit_unless(not writer.is_elsewhere)
+
+
+def run_stream(
+    session: "StreamSession", descriptor: int, writer: MapWriter, *, save_every: float, strict: bool, force: bool
+) -> None:
+    """Process the lines of a pipe until it ends or is interrupted; save every `save_every` seconds and at the end."""
+    n_saved, saved_at = 0, time.monotonic()
     with interruptible():
         try:
-            for lines in _lines_read(conversation.reader, descriptor, strict):
-                _answer_aloud(conversation.hear(lines))
-                keeper.look()
+            for lines in _parse_lines(session, descriptor, strict, force):
+                for text in session.process(lines):
+                    sys.stdout.write(text + "\n")
+                sys.stdout.flush()
+                if session.n_rows > n_saved and time.monotonic() > saved_at + save_every:
+                    writer.save(session.model, silent=True)
+                    n_saved, saved_at = session.n_rows, time.monotonic()
         except KeyboardInterrupt:
-            say("interrupted")
+            inform("interrupted")
         finally:
-            keeper.finish()
+            session.report()
+            if session.n_rows:
+                writer.save(session.model)
 
 
-class _Keeper:
-    """Saves and reports while a conversation goes on, when it is time for it."""
-
-    def __init__(self, conversation: Conversation, output: Path, save_every: float, report_every: int) -> None:
-        self._conversation, self._output = conversation, output
-        self._save_every, self._report_every = save_every, report_every
-        self._is_named = hasattr(conversation.model, "_state")
-        self._n_reported = self._n_saved = 0
-        self._last_saved = time.monotonic()
-
-    def look(self) -> None:
-        n_rows = self._conversation.n_rows
-        if n_rows and not self._is_named:
-            self._is_named = True
-            reader = self._conversation.reader
-            say(f"learning {reader.target} from {', '.join(reader.inputs or ())}")
-        if n_rows >= self._n_reported + self._report_every:
-            self._n_reported = n_rows
-            _report(self._conversation)
-        if n_rows > self._n_saved and time.monotonic() > self._last_saved + self._save_every:
-            self._n_saved, self._last_saved = n_rows, time.monotonic()
-            self._conversation.model.save(self._output)
-
-    def finish(self) -> None:
-        if self._conversation.n_rows:
-            save(self._conversation.model, self._output)
-        if self._conversation.n_rows > self._n_reported or not self._conversation.n_rows:
-            _report(self._conversation)
-
-
-def _answer_aloud(answers: Iterable[Answer]) -> None:
-    """Whoever asks waits for the answer: it must not stay in a buffer."""
-    for answer in answers:
-        sys.stdout.write(answer.text() + "\n")
-    sys.stdout.flush()
-
-
-def _lines_read(reader: Reader, descriptor: int, strict: bool) -> Iterator[list[Line]]:
-    number = 0
-    for texts in arriving(descriptor):
+def _parse_lines(session: "StreamSession", descriptor: int, strict: bool, force: bool) -> Iterator[list["Line"]]:
+    """The lines of a pipe, in lists as they arrive. Wrong ones are reported, or stop the stream if it is `strict`."""
+    numbers = count(1)
+    for texts in read_lines(descriptor):
         lines: list[Line] = []
-        for text in texts:
-            number += 1
+        for text, number in zip(texts, numbers, strict=False):
             try:
-                line = reader.read(text)
+                line = session.parser.parse(text)
+                if line is not None and line.y is not None and not force:
+                    session.check(line)
             except LineError as error:
                 if strict:
                     yield lines
                     raise LineError(f"standard input, line {number} {error}; correct it") from error
-                say(f"standard input, line {number} {error}; it is left out")
-                continue
-            if line is not None:
-                lines.append(line)
+                inform(f"standard input, line {number} {error}; it is left out")
+            else:
+                lines += [line] if line is not None else []
         yield lines
 
 
-def _report(conversation: Conversation) -> None:
-    words = f"{counted(conversation.n_rows, 'row')} learned, {counted(conversation.n_answers, 'question')} answered"
-    if conversation.scores.n_rows:
-        scores = conversation.scores.result()
-        words += (
-            f"; predicted before learned: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
-            f"{scores.coverage:.1%} within the 95 % interval; {counted(conversation.model.n_models_, 'model')}"
-        )
-    say(words)
+def read_lines(descriptor: int) -> Iterator[list[str]]:
+    """Lines of a pipe in lists, as soon as they are there. Of a line that is too long only the beginning is kept."""
+    rest = b""
+    while piece := os.read(descriptor, _CHUNK_BYTES):
+        *lines, rest = (rest + piece).split(b"\n")
+        rest = rest[: _LONGEST_LINE + 1]
+        if lines:
+            yield [line.decode("utf-8", errors="replace") for line in lines]
+    if rest:
+        yield [rest.decode("utf-8", errors="replace")]
+
+
+class LineError(ValueError):
+    """A line that is neither a row nor a query. The message follows the words "line 3"."""
+
+
+class Line(NamedTuple):
+    """x : inputs; y : target, None in a query; is_json : how it was written; id : to be sent back with the answer."""
+
+    x: list[float]
+    y: float | None
+    is_json: bool = False
+    id: Any = None
+
+
+class LineParser:
+    """Parses lines of text.
+
+    inputs, target : names of the columns; those that are not given are taken from the first line.
+    """
+
+    def __init__(self, inputs: Sequence[str] | None, target: str | None, nodata: Sequence[float] = ()) -> None:
+        self.given = list(inputs or ()), target
+        self.inputs, self.target = self.given
+        self._header: list[str] = []
+        self._nodata = frozenset(nodata)
+
+    def parse(self, text: str) -> Line | None:
+        """A row or a query; None for a header, a comment, a blank line, or a line with a number for no data.
+
+        A line with an error does not change the names.
+        """
+        text = text.strip().lstrip("\ufeff")
+        if not text or text.startswith("#"):
+            return None
+        before = self.inputs, self.target, self._header
+        try:
+            content = _read_json(text) if text.startswith("{") else self._read_csv(text)
+            line = None if content is None else self._line(content, is_json=text.startswith("{"))
+        except LineError:
+            self.inputs, self.target, self._header = before
+            raise
+        return None if line is None or self._nodata.intersection((*line.x, line.y)) else line
+
+    def _read_csv(self, text: str) -> dict[str, Any] | None:
+        """Cells by name; None for a header."""
+        cells = _split_cells(text)
+        if not self._header and not any(map(_is_number, cells)):
+            self._read_header(cells)
+            return None
+        names = self._header or self._names_of(len(cells))
+        if len(cells) not in (len(names), len(names) - 1):  # a query may leave out the last cell
+            raise LineError(f"has {len(cells)} cells instead of {len(names)}: {', '.join(names)} (see --x and --y)")
+        return dict(zip(names, [*cells, ""], strict=False))
+
+    def _read_header(self, names: list[str]) -> None:
+        self._choose_columns(names)
+        if len(set(names)) < len(names):
+            raise LineError("is a header that has a name twice")
+        if missing := set(self.inputs) - set(names):
+            raise LineError(f"is a header without {', '.join(sorted(missing))}")
+        self._header = names
+
+    def _names_of(self, n_cells: int) -> list[str]:
+        """Names of the cells if there is no header: numbers if the user has given numbers."""
+        self._choose_columns([f"x{place + 1}" for place in range(n_cells)])
+        chosen = [*self.inputs, self.target or "y"]
+        if not all(name.isdecimal() for name in chosen):
+            return chosen
+        return [str(number) for number in range(1, max(n_cells, *map(int, chosen)) + 1)]
+
+    def _choose_columns(self, names: list[str]) -> None:
+        """By default the last column is the target, and the others are the inputs."""
+        if not self.inputs:
+            if len(names) < 2:
+                raise LineError("has one cell; a row needs inputs and a target")
+            if len(names) > 3:
+                raise UsageError(f"name inputs and target with --x and --y; there are {', '.join(names)}")
+            self.target = self.target or names[-1]
+            self.inputs = [name for name in names if name != self.target]
+
+    def _line(self, content: dict[str, Any], *, is_json: bool) -> Line:
+        if isinstance(content.get("x"), list) and "x" not in self.inputs:  # {"x": [1, 2], "y": 3}
+            names = self._names_of(len(content["x"]) + 1)
+            if len(content["x"]) != len(names) - 1:
+                raise LineError(f"has {len(content['x'])} inputs instead of {len(names) - 1}: {', '.join(names[:-1])}")
+            content |= dict(zip(names, [*content["x"], content.get("y")], strict=True))
+        self._choose_columns([name for name in content if name != "id"])
+        x, y = [_parse_number(name, content.get(name)) for name in self.inputs], content.get(self.target or "y")
+        target = None if y in (None, "") else _parse_number(self.target or "y", y)
+        return Line(x, target, is_json, content.get("id"))
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LineError(f"is not JSON ({error})") from error
+
+
+def _split_cells(text: str) -> list[str]:
+    if len(text) > _LONGEST_LINE:
+        raise LineError(f"is longer than {_LONGEST_LINE:,} characters")
+    separator = next((mark for mark in "\t;" if mark in text), ",")
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, strict=True))]
+    except csv.Error as error:
+        raise LineError(f"cannot be read ({error})") from error
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # Python reads 1_000
+
+
+def _parse_number(name: str, value: Any) -> float:
+    if value is None or value == "":
+        raise LineError(f"has no {name}")
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or not _is_number(str(value)):
+        raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number")
+    number = float(str(value))
+    if isnan(number):
+        raise LineError(f"has no {name}: {value} is not a number")
+    if not isfinite(number) or abs(number) > LARGEST:
+        raise LineError(f"has {str(value)[:20]} as {name}, which is too large")
+    return number
+
+
+class StreamSession:
+    """Learns rows and answers queries. n_rows : learned so far; scores : of their forecasts.
+
+    Each row is predicted before it is learned. Rows until the next step of the model form a block, which is forecast
+    by the model as it was before the block. So the scores do not depend on how many lines arrive at once.
+    """
+
+    def __init__(self, model: OnlineRegressor, parser: LineParser, half_width: float, report_every: int) -> None:
+        self.model, self.parser, self._half_width, self._report_every = model, parser, half_width, report_every
+        self.n_rows, self.n_answers, self.scores = 0, 0, RunningScores()
+        self._n_known = n_seen(model)
+        self._known = KnownRange.of_map(model) if self._n_known else None
+        self._forecaster: OnlineRegressor | None = None
+        self._n_left = 0  # rows until the end of the block
+        self._unscored: list[Line] = []
+
+    def check(self, line: Line) -> None:
+        """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
+        row = np.array([*line.x, line.y], dtype=float)
+        known = self._known or KnownRange.of_bounds(row, row)
+        is_far = known.is_far(row[None])[0]
+        if self._n_known >= _MIN_KNOWN and is_far.any():
+            column = int(np.argmax(is_far))
+            name = [*self.parser.inputs, self.parser.target][column]
+            raise LineError(f"has {row[column]:.15g} as {name}, {known.describe(column)} (--force learns it)")
+        self._known = KnownRange.of_bounds(np.minimum(known.low, row), np.maximum(known.high, row))
+        self._n_known += 1
+
+    def process(self, lines: Sequence[Line]) -> Iterator[str]:
+        """Learn the rows, and yield an answer to each query."""
+        for is_query, group in groupby(lines, key=lambda line: line.y is None):
+            if is_query:
+                yield from self._answer(list(group))
+            else:
+                self._learn(list(group))
+
+    def report(self) -> None:
+        """Print the scores so far."""
+        self._score()
+        text = f"{format_count(self.n_rows, 'row')} learned, {format_count(self.n_answers, 'query')} answered"
+        if self.scores.n_rows:
+            scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
+            text += f"; {models}; forecasts: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
+            text += f"{scores.coverage:.1%} within the 95 % interval"
+        inform(text)
+
+    def _learn(self, rows: list[Line]) -> None:
+        while rows:
+            if not self._n_left:
+                self._forecaster = copy(self.model) if n_seen(self.model) else None
+                self._n_left = self.model.n_until_step_ if n_seen(self.model) and self.model.n_models_ else 1
+            n_rows = min(self._n_left, self._report_every - self.n_rows % self._report_every)
+            self._learn_part(rows[:n_rows])
+            rows = rows[n_rows:]
+
+    def _learn_part(self, rows: list[Line]) -> None:
+        X, y = _as_arrays(rows)
+        if n_seen(self.model):
+            self.model.partial_fit(named(self.model, X), y)
+        else:
+            columns = [*self.parser.inputs, self.parser.target or "y"]
+            announce_columns(columns, *self.parser.given)
+            self.model.partial_fit(pd.DataFrame(X, columns=columns[:-1]), pd.Series(y, name=columns[-1]))
+        self._unscored += rows
+        self._n_left -= len(rows)
+        self.n_rows += len(rows)
+        if not self._n_left:
+            self._score()
+        if self.n_rows % self._report_every == 0:
+            self.report()
+
+    def _score(self) -> None:
+        """Score the forecasts of rows that are not scored yet."""
+        if self._unscored and self._forecaster is not None:
+            X, y = _as_arrays(self._unscored)
+            self.scores.add(y, *predict_one_output(self._forecaster, named(self._forecaster, X)))
+        self._unscored = []
+
+    def _answer(self, queries: list[Line]) -> Iterator[str]:
+        self.n_answers += len(queries)
+        if not n_seen(self.model):
+            yield from (_format_answer(query, ()) for query in queries)
+            return
+        columns = answer(self.model, np.array([query.x for query in queries]), self._half_width)
+        yield from map(_format_answer, queries, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _as_arrays(rows: Sequence[Line]) -> tuple[Array, Array]:
+    """Inputs (n, d) and targets (n,)."""
+    return np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
+
+
+def _format_answer(query: Line, values: Sequence[Any]) -> str:
+    """CSV or JSON, like the query; without values if nothing is learned yet."""
+    if not query.is_json:
+        return ",".join(map(str, values or [""] * len(ANSWER)))
+    content = dict(zip(ANSWER, values, strict=True)) if values else {"error": "nothing is learned yet"}
+    return json.dumps(content if query.id is None else {"id": query.id, **content})

@@ -3,6 +3,7 @@
 Only classes on a fixed list are made from a file, and every value is checked: a file may hold anything.
 """
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -38,6 +39,9 @@ _VALUES: dict[str, type[Any]] = {
 }  # fmt: skip
 _VALUES["GrowingLearner"] = AdaptiveSparseLearner  # its name in format 2
 
+
+# Number of rows, number of rows that are hashed, hash.
+_LEARNED_TABLE = r"\d{1,15} \d{1,15}:[0-9a-f]{16}"
 
 # Values of the header
 
@@ -103,6 +107,8 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
         "units": to_json(state.units, "units"),
         "learner": to_json(state.learner, "kernel"),
     }
+    if tables := [] if compact else list(getattr(estimator, "_learned_tables", ())):  # noted by the command line
+        header["learned_tables"] = tables
     models = pack_models(state.ensemble.models, compact=compact) if len(state.ensemble) else {}
     progress = encode_progress(state, compact=compact)
     return Contents(header | progress.header, models | progress.arrays)
@@ -152,6 +158,9 @@ def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
     require(isinstance(target, str | None) or _are_names(target, *outputs), "target_name")
     require(features is None or _are_names(features, n_features), "feature_names")
     estimator.n_features_in_, estimator.target_name_ = n_features, tuple(target) if isinstance(target, list) else target
+    tables = header.get("learned_tables", [])
+    require(isinstance(tables, list) and all(re.fullmatch(_LEARNED_TABLE, table) for table in tables), "learned_tables")
+    estimator._learned_tables = tuple(tables)
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator

@@ -1,0 +1,140 @@
+"""Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpr.cli.console import warn
+from wgpr.estimators.base import LARGEST, EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import named, predict_one_output
+from wgpr.io.tables import Chunk, TableError
+
+# A value is far if its distance from the known values is so many times their size: metres in a map of kilometres are
+# a factor of 1000. Targets vary more than inputs do.
+_INPUT_FACTOR, _TARGET_FACTOR = 100.0, 1000.0
+# A number that often stands for no data is far if its distance is so many times the known range.
+_NO_DATA = [-999.0, -32768.0, 32767.0, *(sign * (10.0**n - 1) for n in range(4, 9) for sign in (-1, 1))]
+_NO_DATA_FACTOR = 10.0
+_HUGE = 1e30
+# Rows that represent a map, or the beginning of a table.
+_SAMPLE = 1000
+# A table is recognised by its first rows. With fewer rows it may be the same by chance.
+_MIN_HEAD, _MAX_HEAD = 10, 32
+_MAX_TABLES = 1000
+_MAX_WARNINGS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRange:
+    """What is known of k columns. low, high : (k,); reach : (k,), how far outside of these a value is plausible."""
+
+    low: Array
+    high: Array
+    reach: Array
+
+    @classmethod
+    def of_columns(cls, rows: Array) -> "KnownRange":
+        """The middle half of each column of `rows` (n, k), which a few wrong values do not change."""
+        low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+        size = np.maximum(high - low, np.abs(middle))
+        return cls(low, high, np.where(size > 0, _TARGET_FACTOR * size, inf))
+
+    @classmethod
+    def of_bounds(cls, low: Array, high: Array) -> "KnownRange":
+        """By the least and greatest values (k,) of inputs and, last, target.
+
+        Inputs have a common reach, because a survey may begin with a straight line along one of them.
+        """
+        size = np.maximum(high - low, np.maximum(np.abs(low), np.abs(high)))
+        reach = np.append(np.full(len(size) - 1, _INPUT_FACTOR * size[:-1].max()), _TARGET_FACTOR * size[-1])
+        return cls(low, high, np.where(reach > 0, reach, inf))
+
+    @classmethod
+    def of_map(cls, model: EnsembleRegressor) -> "KnownRange":
+        """All inputs that a map has seen and, last, its targets: at pseudo-inputs, and of rows that wait."""
+        y = np.ravel(model._state.pending_y)
+        if model.n_models_:
+            X = np.concatenate(model.pseudo_inputs_)
+            y = np.append(y, predict_one_output(model, named(model, X[:: 1 + len(X) // _SAMPLE]))[0])
+        return cls.of_bounds(np.append(model.bounds_[0], y.min()), np.append(model.bounds_[1], y.max()))
+
+    def is_far(self, rows: Array) -> NDArray[np.bool_]:
+        """Which values of `rows` (n, k) are far outside."""
+        distance = np.maximum(self.low - rows, rows - self.high)
+        is_no_data = np.isin(rows, _NO_DATA) & (distance > _NO_DATA_FACTOR * (self.high - self.low))
+        is_huge = (np.abs(rows) >= _HUGE) & (np.maximum(np.abs(self.low), np.abs(self.high)) < _HUGE)
+        return (distance > self.reach) | is_no_data | is_huge
+
+    def describe(self, column: int) -> str:
+        return f"far outside of the known range, {self.low[column]:.6g} to {self.high[column]:.6g}"
+
+
+class TableCheck:
+    """Checks a table of inputs and, last, target, chunk by chunk, before it is learned. n_rows : checked so far.
+
+    is_strict : a problem is an error; otherwise it is a warning, but for values that cannot be learned.
+    """
+
+    def __init__(self, model: EnsembleRegressor, *, is_strict: bool) -> None:
+        self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
+        self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
+        self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
+        self._files: dict[str, tuple[int, str]] = {}  # number of rows before a file, and its fingerprint
+        self._sample: Array | None = None
+
+    def add(self, chunk: Chunk) -> Chunk:
+        """Check the next chunk and return it."""
+        for problem in (*self._repetition(chunk), *self._far_values(chunk)):
+            if self._is_strict:
+                raise TableError(problem)
+            self._n_warnings += 1
+            if self._n_warnings <= _MAX_WARNINGS:
+                warn(problem)
+        self.n_rows += len(chunk.values)
+        return chunk
+
+    def _repetition(self, chunk: Chunk) -> Iterator[str]:
+        """A sentence if a file begins with rows that were learned before."""
+        if chunk.file in self._files:
+            return
+        self._files[chunk.file] = self.n_rows, _fingerprint(chunk.values, _MAX_HEAD)
+        for n_rows, fingerprint in map(str.split, self._learned):
+            if _fingerprint(chunk.values, int(fingerprint.partition(":")[0])) == fingerprint:
+                remedy = f"leave them out (--skip {n_rows}) or learn them again (--force)"
+                yield f"{chunk.file} begins with rows that the map has learned before; {remedy}"
+                return
+
+    def _far_values(self, chunk: Chunk) -> Iterator[str]:
+        """A sentence for each column with values that are far outside."""
+        self._sample = chunk.values[:_SAMPLE] if self._sample is None else self._sample
+        known = self._known or KnownRange.of_columns(np.concatenate([self._sample, chunk.values]))
+        is_too_large = np.abs(chunk.values) > LARGEST
+        for column, is_far in enumerate((known.is_far(chunk.values) | is_too_large).T):
+            if is_far.any():
+                row, n_more = int(np.argmax(is_far)), int(is_far.sum()) - 1
+                value = chunk.values[row, column]
+                place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {value:.15g} is"
+                if is_too_large[row, column]:
+                    raise TableError(f"{place} beyond {LARGEST:g}; correct it or rescale the column")
+                more = f" (and {n_more:,} more)" if n_more else ""
+                remedy = f"check the units, or leave it out (--nodata {value:.15g})"
+                yield f"{place} {known.describe(column)}{more}; {remedy}"
+
+    def record_tables(self, model: EnsembleRegressor, n_learned: int) -> None:
+        """Note in the model that the first `n_learned` rows were learned."""
+        starts = [start for start, _ in self._files.values()]
+        ends = [min(end, n_learned) for end in (*starts[1:], n_learned)]
+        files = zip(starts, ends, self._files.values(), strict=True)
+        new = [f"{end - start} {print_}" for start, end, (_, print_) in files if end - start >= _MIN_HEAD]
+        model._learned_tables = (*self._learned, *new)[-_MAX_TABLES:]
+
+
+def _fingerprint(rows: Array, n_head: int) -> str:
+    """The number of rows at the beginning, `n_head` if there are as many, and a hash of these."""
+    head = rows[:n_head]
+    return f"{len(head)}:{blake2b(head.tobytes(), digest_size=8).hexdigest()}"
