@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from wgpr import (
@@ -186,6 +187,11 @@ def assert_same_learning(estimator, other):
     assert estimator.n_pending_ == other.n_pending_
     assert [record.changes for record in estimator.history_] == [record.changes for record in other.history_]
     assert_same_models(estimator.models_, other.models_)
-    X = queries(n_features=estimator.n_features_in_)
-    for answer, expected in zip(estimator.predict(X, return_std=True), other.predict(X, return_std=True), strict=True):
+    for answer, expected in zip(_answers(estimator), _answers(other), strict=True):
         np.testing.assert_array_equal(answer, expected)
+
+
+def _answers(estimator):
+    """Mean and standard deviation at `queries()`, with the names of the features if there are any."""
+    X, names = queries(n_features=estimator.n_features_in_), getattr(estimator, "feature_names_in_", None)
+    return estimator.predict(X if names is None else pd.DataFrame(X, columns=names), return_std=True)

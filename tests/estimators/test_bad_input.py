@@ -1,4 +1,4 @@
-"""Input that is wrong, and input that only looks strange: a clear error and nothing changed, or finite answers."""
+"""Wrong input is refused and changes nothing; unusual input is learned, with finite predictions."""
 
 import pickle
 import re
@@ -72,9 +72,9 @@ BAD_ROWS = [
 every_bad_row = pytest.mark.parametrize(("bad_X", "bad_y"), BAD_ROWS)
 
 
-# Wrong
+# Wrong input
 
-# Learning is refused, and whoever learns is as before: never fitted, waiting for a first batch, or with models.
+# The estimator is as before: not fitted, with pending rows only, or with models.
 
 
 @every_estimator
@@ -106,17 +106,17 @@ def assert_refused(estimator, method, *rows):
     assert pickle.dumps(estimator) == before
 
 
-# All estimators share the code that says what is wrong.
+# All estimators share the code of the messages.
 
 
 @every_bad_row
-def test_a_refusal_says_what_is_wrong(bad_X, bad_y):
+def test_the_message_names_what_is_wrong(bad_X, bad_y):
     with pytest.raises((ValueError, TypeError), match=NAMES_WHAT_IS_WRONG):
         small(published).partial_fit(bad_X, bad_y)
 
 
 @pytest.mark.parametrize("bad_X", [*BAD_INPUTS.values(), X[:0]], ids=[*BAD_INPUTS, "no rows"])
-def test_a_refused_query_says_what_is_wrong(bad_X):
+def test_the_message_about_a_query_names_what_is_wrong(bad_X):
     with pytest.raises((ValueError, TypeError), match=NAMES_WHAT_IS_WRONG):
         fitted(published, 50).predict(bad_X)
 
@@ -146,7 +146,7 @@ def test_learning_goes_on_after_bad_rows(regressor):
     np.testing.assert_array_equal(estimator.predict(QUERIES), expected.predict(QUERIES))
 
 
-# Strange
+# Unusual input
 
 
 def columns(*columns):
@@ -154,7 +154,7 @@ def columns(*columns):
 
 
 line, rng = X[:, 0], np.random.default_rng(0)
-STRANGE_ROWS = {
+UNUSUAL_ROWS = {
     "one row": (X[:1], y[:1]),
     "two rows": (X[:2], y[:2]),
     "one column": (X[:, :1], y),
@@ -186,9 +186,9 @@ STRANGE_ROWS = {
 
 
 @every_estimator
-@pytest.mark.parametrize("name", STRANGE_ROWS)
-def test_strange_rows_are_learned(regressor, name):
-    rows, targets = STRANGE_ROWS[name]
+@pytest.mark.parametrize("name", UNUSUAL_ROWS)
+def test_unusual_rows_are_learned(regressor, name):
+    rows, targets = UNUSUAL_ROWS[name]
     estimator = small(regressor).fit(rows, targets)
     assert_sane(estimator, np.asarray(rows, dtype=float), np.asarray(targets, dtype=float))
 
@@ -215,33 +215,33 @@ def test_inputs_in_other_units(regressor, length):
 
 
 @every_estimator
-@pytest.mark.parametrize("height", [1e-200, 1e-100, 1e-6, 1e6, 1e50, 1e98], ids="{:g}".format)
-def test_targets_in_other_units(regressor, height):
-    assert_the_same_in_other_units(regressor, height=height)
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e-6, 1e6, 1e50, 1e98], ids="{:g}".format)
+def test_targets_in_other_units(regressor, scale):
+    assert_the_same_in_other_units(regressor, scale=scale)
 
 
 @every_estimator
 def test_targets_far_from_zero(regressor):
-    assert_the_same_in_other_units(regressor, height=1e6, zero=1e6)
+    assert_the_same_in_other_units(regressor, scale=1e6, offset=1e6)
 
 
-def assert_the_same_in_other_units(regressor, length=1.0, height=1.0, zero=0.0):
-    """As the issue has it: the same ensemble, and answers equal to 1e-4 after undoing the scale. Or a clear refusal."""
+def assert_the_same_in_other_units(regressor, length=1.0, scale=1.0, offset=0.0):
+    """The same ensemble, and predictions equal to 1e-4 after undoing the scale; or a clear refusal."""
     expected = fitted(regressor, 50)
-    estimator = small(regressor, **({"threshold": expected.threshold * height**2} if regressor is published else {}))
+    estimator = small(regressor, **({"threshold": expected.threshold * scale**2} if regressor is published else {}))
     with or_refused():
-        estimator.fit(X * length, y * height + zero)
+        estimator.fit(X * length, y * scale + offset)
         assert [record.changes for record in estimator.history_] == [record.changes for record in expected.history_]
         mean, std = estimator.predict(QUERIES * length, return_std=True)
         expected_mean, expected_std = expected.predict(QUERIES, return_std=True)
-        np.testing.assert_allclose((mean - zero) / height, expected_mean, atol=1e-4)
-        np.testing.assert_allclose(std / height, expected_std, atol=1e-4)
+        np.testing.assert_allclose((mean - offset) / scale, expected_mean, atol=1e-4)
+        np.testing.assert_allclose(std / scale, expected_std, atol=1e-4)
 
 
 @pytest.mark.parametrize("spoilt", ["X", "y"])
 @pytest.mark.parametrize("value", [1e6, 1e12], ids="{:g}".format)
-def test_an_outlier_in_the_first_batch_does_not_blind_those_after_it(spoilt, value):
-    """A value that stands for none, or a glitch: it spoils its own model, and no other."""
+def test_an_outlier_in_the_first_batch_does_not_spoil_later_models(spoilt, value):
+    """A wrong value spoils its own model only."""
     rows, targets = travelling(120)
     (rows if spoilt == "X" else targets).flat[6] = value
     estimator = small(published, splitting="always", optimizer_iterations=20).fit(rows, targets)
@@ -252,7 +252,7 @@ def test_an_outlier_in_the_first_batch_does_not_blind_those_after_it(spoilt, val
 
 @contextmanager
 def or_refused():
-    """Numbers that are too large or too small may be refused, if the message says so."""
+    """Numbers that are too large or too small may be refused with a message."""
     try:
         yield
     except ValueError as error:

@@ -34,7 +34,15 @@ from streams import (
     streamed,
     travelling,
 )
-from wgpr import Barycenter, Hyperparameters, LocalGPRegressor, Nearest, StreamingGPRegressor, WGPRegressor
+from wgpr import (
+    Barycenter,
+    Hyperparameters,
+    LocalGPRegressor,
+    Nearest,
+    Regional,
+    StreamingGPRegressor,
+    WGPRegressor,
+)
 
 X, y = travelling()
 QUERIES = queries()
@@ -92,13 +100,13 @@ def test_hyperparameters_survive_clone_and_repr():
 
 @every_estimator
 @pytest.mark.parametrize("name", ["models_", "n_models_", "n_pending_", "history_"])
-def test_attributes_before_fit_say_so(regressor, name):
+def test_attributes_before_fit_raise_not_fitted(regressor, name):
     with pytest.raises(NotFittedError):
         getattr(small(regressor), name)
 
 
 @every_estimator
-def test_methods_before_fit_say_so(regressor):
+def test_methods_before_fit_raise_not_fitted(regressor):
     for method in ("predict", "model_index"):
         with pytest.raises(NotFittedError):
             getattr(small(regressor), method)(QUERIES)
@@ -158,7 +166,7 @@ def test_memory_order_does_not_matter(regressor):
     np.testing.assert_array_equal(estimator.predict(np.asfortranarray(QUERIES)), expected.predict(QUERIES))
 
 
-# In the company of other libraries
+# With other libraries
 
 
 @every_estimator
@@ -302,7 +310,7 @@ def test_covariance_is_symmetric_and_positive_semidefinite(regressor):
 
 
 @every_estimator
-def test_the_field_is_surer_than_an_observation(regressor):
+def test_the_field_is_more_certain_than_an_observation(regressor):
     estimator = fitted(regressor)
     _, of_observation = estimator.predict(QUERIES, return_std=True)
     _, of_field = estimator.predict(QUERIES, return_std=True, latent=True)
@@ -331,13 +339,13 @@ def test_uncertainty_grows_away_from_the_data(regressor):
 
 
 @every_estimator
-def test_the_same_seed_gives_the_same(regressor):
+def test_the_same_seed_gives_the_same_ensemble(regressor):
     assert_same_learning(small(regressor).fit(X, y), fitted(regressor))
 
 
 @pytest.mark.parametrize("regressor", [LocalGPRegressor, StreamingGPRegressor, published])
 def test_another_seed_gives_another_ensemble(regressor):
-    """Else the test above says nothing. (SOLAR's models here are too small to choose, and batch models do not.)"""
+    """So that the test above can fail. SOLAR's models are too small to choose here, and batch models do not choose."""
     travelled = travelling(300)
     one, other = (small(regressor, random_state=seed).fit(*travelled).predict(QUERIES) for seed in (0, 1))
     assert not np.array_equal(one, other)
@@ -395,12 +403,12 @@ def test_models_that_did_not_learn_are_the_same_objects(regressor):
 
 
 @every_estimator
-def test_model_index_says_who_answers(regressor):
+def test_model_index_is_the_model_that_answers(regressor):
     estimator = fitted(regressor)
     index = estimator.model_index(QUERIES)
     assert index.shape == (len(QUERIES),)
     assert set(index) <= set(range(estimator.n_models_))
-    if isinstance(estimator._make_prediction_rule(), Nearest):
+    if isinstance(estimator._method().prediction, Nearest):
         means = np.array([answer_of(model, estimator.units_, QUERIES)[0] for model in estimator.models_])
         np.testing.assert_allclose(estimator.predict(QUERIES), means[index, np.arange(len(QUERIES))], rtol=1e-9)
 
@@ -409,17 +417,20 @@ def test_model_index_says_who_answers(regressor):
 
 
 @every_online_estimator
-def test_history_is_bounded(regressor):
-    estimator = small(regressor).partial_fit(X, y)
+def test_history_is_bounded(regressor, monkeypatch):
     whole = streamed(regressor)
+    monkeypatch.setattr("wgpr.estimators.base.HISTORY_SIZE", 2)
+    estimator = small(regressor).partial_fit(X, y)
+    assert len(estimator.history_) == 2 < len(whole.history_)
     assert [record.number for record in estimator.history_] == [record.number for record in whole.history_[-2:]]
 
 
 @every_online_estimator
-def test_waiting_rows_do_not_hold_on_to_those_learned(regressor, monkeypatch):
-    monkeypatch.setattr("wgpr.estimators.base.step", lambda ensemble, *_, **__: (ensemble, None))
+def test_pending_rows_do_not_keep_learned_rows_in_memory(regressor, monkeypatch):
+    monkeypatch.setattr("wgpr.estimators.base.absorb", lambda ensemble, *_, **__: (ensemble, None))
     rows, targets = np.random.default_rng(0).normal(size=(100_010, 4)), np.zeros(100_010)
-    estimator = small(regressor, batch_size=1000, **({"buffer_size": 1000} if regressor is WGPRegressor else {}))
+    batching = {"batching": Regional(1000, 1000)} if regressor is WGPRegressor else {}
+    estimator = small(regressor, batch_size=1000, **batching)
     gc.collect()
     tracemalloc.start()
     estimator.partial_fit(rows, targets)
@@ -430,7 +441,8 @@ def test_waiting_rows_do_not_hold_on_to_those_learned(regressor, monkeypatch):
     assert held < 0.1 * rows.nbytes
 
 
-def test_one_streaming_model_does_not_grow():
+def test_one_streaming_model_does_not_grow(monkeypatch):
+    monkeypatch.setattr("wgpr.estimators.base.HISTORY_SIZE", 3)
     estimator = small(StreamingGPRegressor)
     rows, targets = travelling(600)
     sizes = []
@@ -440,7 +452,7 @@ def test_one_streaming_model_does_not_grow():
     assert max(sizes[1:]) - min(sizes[1:]) < 100
 
 
-def test_local_models_keep_to_their_limit():
+def test_local_models_keep_at_most_max_samples_rows():
     estimator = small(LocalGPRegressor, w_gen=0.0).partial_fit(*travelling(300))
     assert [len(model.inputs) for model in estimator.models_] == [15]
     assert estimator.models_[0].n_seen == 300
@@ -449,19 +461,15 @@ def test_local_models_keep_to_their_limit():
 # Settings
 
 NOT_COUNTS = [0, -1, 2.5, "5", np.nan]
-NONSENSE = {
+WRONG = {
     "n_inducing": [*NOT_COUNTS, None],
     "max_inducing": NOT_COUNTS,
     "max_models": NOT_COUNTS,
-    "buffer_size": NOT_COUNTS,
     "batching": ["random", None, 3, object()],
     "calibrated": ["no", None],
     "forgetting": [-0.1, 1.0, np.nan, "0.5"],
     "n_candidates": NOT_COUNTS,
-    "thorough": ["no", None],
-    "n_jobs": [0, 2.5, "2", True],
     "batch_size": NOT_COUNTS,
-    "history_size": NOT_COUNTS,
     "n_best": NOT_COUNTS,
     "n_models": NOT_COUNTS,
     "n_calibration": NOT_COUNTS,
@@ -485,19 +493,19 @@ def settings_of(regressors, how_many):
             pytest.param(regressor, name, value, id=f"{regressor.__name__}-{name}-{value!r:.20}")
             for regressor in regressors
             for name in regressor().get_params()
-            for value in NONSENSE[name][:how_many]
+            for value in WRONG[name][:how_many]
         ],
     )
 
 
 @settings_of(ALL, how_many=None)
-def test_a_setting_that_makes_no_sense_is_named(regressor, name, value):
+def test_a_wrong_setting_is_named(regressor, name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         small(regressor, **{name: value}).fit(X, y)
 
 
 @settings_of(ONLINE, how_many=1)
-def test_a_setting_that_makes_no_sense_leaves_the_model_alone(regressor, name, value):
+def test_a_wrong_setting_leaves_the_model_as_it_was(regressor, name, value):
     """Nothing is learned, no row is taken in, and with the old setting everything is as before."""
     estimator = streamed(regressor, 50)
     before, good = pickle.dumps(estimator), estimator.get_params()[name]
@@ -517,7 +525,7 @@ def test_hyperparameters_for_other_inputs_are_refused_at_once(n_rows):
     assert estimator.n_samples_seen_ == len(X)
 
 
-def test_hyperparameters_for_other_inputs_leave_the_model_alone():
+def test_hyperparameters_for_other_inputs_leave_the_model_as_it_was():
     estimator = fitted(LocalGPRegressor)
     before = estimator.predict(QUERIES)
     with pytest.raises(ValueError, match="hyperparameters"):

@@ -23,15 +23,15 @@ from wgpr.gp.exact import ExactLearner, log_marginal_likelihood
 from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 from wgpr.gp.joint import evidence, joined, log_evidence_of_rows
 from wgpr.gp.kernels import RationalQuadratic
-from wgpr.gp.sparse import AdaptiveSparseLearner, explained
+from wgpr.gp.sparse import AdaptiveSparseLearner, SparseModel
 from wgpr.rules.prediction import Mixture
 
 X, y = travelling()
 QUERIES = queries()
-HEIGHTS, ZEROS = np.array([1.0, 1e3, 1e-3]), np.array([0.0, 5e4, -1.0])
+SCALES, OFFSETS = np.array([1.0, 1e3, 1e-3]), np.array([0.0, 5e4, -1.0])
 RELATIVE = np.stack([y, np.cos(X[:, 0]) + 0.1 * X[:, 1], 0.3 * X[:, 1] * y], axis=1)
-Y = ZEROS + HEIGHTS * RELATIVE
-SMOOTH = ZEROS + HEIGHTS * np.stack([np.sin(0.5 * X[:, 0]), np.cos(0.5 * X[:, 0]), X[:, 1]], axis=1)
+Y = OFFSETS + SCALES * RELATIVE
+SMOOTH = OFFSETS + SCALES * np.stack([np.sin(0.5 * X[:, 0]), np.cos(0.5 * X[:, 0]), X[:, 1]], axis=1)
 RULES = ["joined", "nearest", "weighted", "best_few", "barycenter", "robust_bcm"]
 
 
@@ -41,7 +41,7 @@ def frozen_settings(regressor, **settings):
 
 
 def of_each(method, targets):
-    """What `method` makes of every output alone."""
+    """Results of `method` for every output alone."""
     return [method(column) for column in targets.T]
 
 
@@ -109,7 +109,7 @@ def sparse_model(targets):
     fit = Observations(kernel, X[:60], first).explained_by(theta, Z)
     scales = AdaptiveSparseLearner(kernel).quick_fit(X, y).scales
     mean = targets[:60].mean(axis=0)
-    model = explained(fit, mean, scales, 60, X[:60].mean(axis=0), fit.value)
+    model = SparseModel.from_fit(fit, mean, scales, 60, X[:60].mean(axis=0), fit.value)
     return model.updated(model.observations(X[60:], targets[60:]).explained_by(theta, Z), scales)
 
 
@@ -176,8 +176,8 @@ def test_identical_columns_are_predicted_like_one(regressor):
 
 
 @every_estimator
-def test_identical_columns_are_learned_about_like_one(regressor):
-    """The evidence counts three times against the prior, so that the hyperparameters are not quite the same."""
+def test_hyperparameters_of_identical_columns_are_about_those_of_one(regressor):
+    """The evidence counts three times against the prior, so that they are not quite the same."""
     targets = SMOOTH[:, 0]
     one = small(regressor, optimizer_iterations=30).fit(X, targets).predict(X)
     three = small(regressor, optimizer_iterations=30).fit(X, np.stack([targets] * 3, axis=1)).predict(X)
@@ -186,13 +186,13 @@ def test_identical_columns_are_learned_about_like_one(regressor):
 
 
 @every_estimator
-def test_outputs_are_answered_in_their_own_units(regressor):
-    """Rounded in the ensemble's units, other units are the same numbers to the last bit, or nearly so."""
+def test_outputs_are_predicted_in_their_own_units(regressor):
+    """Rows are rounded in the ensemble's units, so that other units give the same numbers up to rounding."""
     relative, scaled = (frozen_settings(regressor).fit(X, targets) for targets in (RELATIVE, Y))
     assert [record.changes for record in scaled.history_] == [record.changes for record in relative.history_]
     (mean, std), (expected_mean, expected_std) = (model.predict(QUERIES, True) for model in (scaled, relative))
-    np.testing.assert_allclose((mean - ZEROS) / HEIGHTS, expected_mean, atol=1e-5)
-    np.testing.assert_allclose(std / HEIGHTS, expected_std, rtol=1e-5)
+    np.testing.assert_allclose((mean - OFFSETS) / SCALES, expected_mean, atol=1e-5)
+    np.testing.assert_allclose(std / SCALES, expected_std, rtol=1e-5)
     assert scaled.n_outputs_ == 3
 
 
@@ -224,7 +224,7 @@ def test_the_variance_of_a_mixture_is_that_of_each_output():
 
 
 class MostCertain:
-    """The rule of the documentation."""
+    """The rule of the documentation of wgpr.rules.prediction."""
 
     def combine(self, query):
         predictions = query.ask(query.nearest(3))
@@ -232,13 +232,13 @@ class MostCertain:
         return Mixture(best, weights=np.ones_like(best.variances), variance=best.variances[:, 0])
 
 
-def test_a_rule_of_ones_own_predicts_several_outputs():
+def test_a_rule_of_a_user_predicts_several_outputs():
     model = small(WGPRegressor, prediction=MostCertain(), splitting="always").fit(X, Y)
     mean, std = model.predict(QUERIES, return_std=True)
     assert mean.shape == std.shape == (25, 3)
 
 
-def test_calibration_takes_all_outputs_together():
+def test_calibration_uses_all_outputs():
     rows, targets = travelling(400)
     model = small(WGPRegressor, n_inducing="auto", optimizer_iterations=5).fit(rows, np.stack([targets, rows[:, 1]], 1))
     residuals = model._state.calibration.residuals
@@ -276,7 +276,7 @@ def test_memory_order_and_frames_do_not_matter(regressor):
         assert model.target_name_ == ("a", "b", "c")
 
 
-def test_names_that_are_no_words_are_not_kept():
+def test_names_that_are_not_strings_are_not_kept():
     assert small(WGPRegressor).fit(X, pd.DataFrame(Y)).target_name_ is None
 
 
@@ -311,9 +311,7 @@ def test_a_compact_map_answers_as_the_model_does(regressor, targets, tmp_path):
     model.save(tmp_path / "a.map", compact=True)
     loaded = load(tmp_path / "a.map")
     for found, expected in zip(loaded.predict(QUERIES, True), model.predict(QUERIES, True), strict=True):
-        np.testing.assert_allclose(
-            found / HEIGHTS[: targets.shape[1]], expected / HEIGHTS[: targets.shape[1]], atol=1e-3
-        )
+        np.testing.assert_allclose(found / SCALES[: targets.shape[1]], expected / SCALES[: targets.shape[1]], atol=1e-3)
     assert loaded.n_outputs_ == targets.shape[1]
 
 
@@ -322,10 +320,10 @@ def test_a_difference_makes_the_new_map(regressor):
     old, new = small(regressor).partial_fit(X[:60], Y[:60]), small(regressor).partial_fit(X[:60], Y[:60])
     new.partial_fit(X[60:], Y[60:]).flush()
     found, expected = apply(old, diff(old, new)).predict(QUERIES), new.predict(QUERIES)
-    np.testing.assert_allclose((found - ZEROS) / HEIGHTS, (expected - ZEROS) / HEIGHTS, atol=1e-3)
+    np.testing.assert_allclose((found - OFFSETS) / SCALES, (expected - OFFSETS) / SCALES, atol=1e-3)
 
 
-def test_one_output_is_saved_without_a_word_about_outputs():
+def test_a_map_of_one_output_does_not_name_the_number_of_outputs():
     assert b"n_outputs" not in small(WGPRegressor).fit(X, y).to_bytes()
     assert b"n_outputs" in small(WGPRegressor).fit(X, Y).to_bytes()
 
@@ -378,4 +376,4 @@ def test_hyperparameters_are_relative():
     relative, scaled = (frozen_settings(WGPRegressor).fit(X, targets) for targets in (RELATIVE, Y))
     for found, expected in zip(scaled.hyperparameters_, relative.hyperparameters_, strict=True):
         np.testing.assert_allclose(found.to_vector(), expected.to_vector(), rtol=1e-6)
-    np.testing.assert_allclose(scaled.units_.target_scale, HEIGHTS * relative.units_.target_scale, rtol=1e-9)
+    np.testing.assert_allclose(scaled.units_.target_scale, SCALES * relative.units_.target_scale, rtol=1e-9)

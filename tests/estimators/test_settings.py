@@ -1,10 +1,12 @@
-"""Settings and rules that make no sense are refused, by name."""
+"""Wrong settings, combinations without effect and wrong rules are refused by name."""
+
+import re
 
 import numpy as np
 import pytest
 
-from streams import published, queries, small, travelling
-from wgpr import Barycenter, BestFew, KernelDistance, RobustBCM, Wasserstein, Weighted
+from streams import assert_same_learning, published, queries, small, travelling
+from wgpr import Barycenter, BestFew, Evidence, KernelDistance, RobustBCM, Wasserstein, Weighted, WGPRegressor
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble.evaluation import ALL_ROWS, Assignment
 from wgpr.rules.prediction import Mixture
@@ -46,7 +48,7 @@ def test_w_gen_is_from_0_to_1(w_gen):
 )
 def test_a_splitting_rule_has_to_assign_each_row_once(assignments):
     class Careless:
-        def assign(self, trial):
+        def assign(self, evaluation):
             return assignments
 
     with pytest.raises(ValueError, match=r"the splitting rule assigned .* every row, once"):
@@ -63,7 +65,7 @@ def test_a_splitting_rule_has_to_assign_each_row_once(assignments):
         (lambda m: np.ones_like(m), lambda v: v, "variance of shape"),
     ],
 )
-def test_a_prediction_rule_has_to_make_sense(weights, variance, message):
+def test_the_weights_and_variances_of_a_prediction_rule_are_checked(weights, variance, message):
     class Careless:
         def combine(self, query):
             predictions = query.ask(query.nearest(1))
@@ -80,3 +82,68 @@ def test_the_distance_of_a_record_is_what_the_threshold_is_compared_with():
     for record in others:
         assert record.distance == min(np.add(record.w_old, record.w_new))
         assert (record.distance <= 1.0) == (record.decision == "update")
+
+
+# Settings without effect
+
+
+@pytest.mark.parametrize("make", [WGPRegressor, WGPRegressor.published], ids=["default", "published"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"forgetting": 0.1, "n_inducing": 50}, ("forgetting=0.1", "n_inducing=50")),
+        ({"max_inducing": 50, "n_inducing": 50}, ("max_inducing=50", "n_inducing=50")),
+        ({"threshold": 3.0, "splitting": "evidence"}, ("threshold=3.0", "splitting='evidence'")),
+        ({"threshold": 3.0, "splitting": "never"}, ("threshold=3.0", "splitting='never'")),
+        ({"threshold": 3.0, "splitting": Evidence()}, ("threshold=3.0", "splitting=Evidence()")),
+    ],
+    ids=str,
+)
+def test_a_setting_without_effect_is_refused_and_both_settings_are_named(make, method, settings, named):
+    estimator = make(**settings)
+    with pytest.raises(ValueError, match="has no effect with") as error:
+        getattr(estimator, method)(X, y)
+    for setting in named:
+        assert setting in str(error.value)
+    assert not hasattr(estimator, "n_features_in_")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"forgetting": 0.1, "max_inducing": 15},
+        {"n_inducing": 10},
+        {"n_inducing": 10, "forgetting": 0.0, "max_inducing": 200},
+        {"threshold": 3.0},
+        {"splitting": "evidence", "threshold": "auto"},
+    ],
+    ids=str,
+)
+def test_settings_with_an_effect_are_accepted(settings):
+    assert WGPRegressor(batch_size=20, optimizer_iterations=2, **settings).fit(X, y).n_models_ >= 1
+
+
+@pytest.mark.parametrize("splitting", ["evidence", "never", "always", Evidence()], ids=str)
+def test_the_published_method_takes_any_splitting_rule(splitting):
+    estimator = WGPRegressor.published(splitting=splitting, n_inducing=10, optimizer_iterations=2)
+    assert estimator.threshold == "auto"
+    assert estimator.fit(X, y).n_models_ >= 1
+    assert WGPRegressor.published().threshold == 30.0
+    assert WGPRegressor.published(splitting="wasserstein").threshold == 30.0
+
+
+# Randomness
+
+
+def test_the_default_method_makes_no_random_choice():
+    """Other methods do: `test_another_seed_gives_another_ensemble`."""
+    one, *others = (small(WGPRegressor, random_state=seed).fit(X, y) for seed in (0, 1, None))
+    for other in others:
+        assert_same_learning(other, one)
+
+
+def test_the_docstring_says_when_the_seed_has_an_effect():
+    (about,) = re.findall(r"^    random_state : (.*?)\n\n", WGPRegressor.__doc__, flags=re.DOTALL | re.MULTILINE)
+    assert "n_inducing" in about
+    assert "defaults make no random choice" in " ".join(about.split())

@@ -1,22 +1,18 @@
-"""Rows come as they come and are learned in batches: however they come, the ensemble is the same."""
+"""Streams: the ensemble does not depend on how rows are divided into calls; pending rows; the first answers."""
 
 import pickle
-import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import wgpr.estimators.base
 from streams import (
     BATCH,
     ONLINE,
     assert_same_learning,
     every_estimator_in_order,
     every_online_estimator,
-    published,
     queries,
     small,
     streamed,
@@ -49,11 +45,11 @@ def in_pieces(estimator, borders, rows=X, targets=y):
     return estimator
 
 
-# The same, however the rows come
+# Rows in pieces
 
 
 @every_stream
-def test_one_row_at_a_time_is_all_at_once(regressor, options):
+def test_one_row_at_a_time_is_learned_like_all_at_once(regressor, options):
     one_by_one = in_pieces(small(regressor, **options), range(1, len(X)))
     assert_same_learning(one_by_one, small(regressor, **options).partial_fit(X, y))
 
@@ -61,7 +57,7 @@ def test_one_row_at_a_time_is_all_at_once(regressor, options):
 @every_stream
 @settings(max_examples=5)
 @given(borders=st.sets(st.integers(1, len(X) - 1), max_size=8).map(sorted))
-def test_any_pieces_are_all_at_once(regressor, options, borders):
+def test_any_pieces_are_learned_like_all_at_once(regressor, options, borders):
     pieces = in_pieces(small(regressor, **options), borders)
     assert_same_learning(pieces, small(regressor, **options).partial_fit(X, y))
 
@@ -83,11 +79,11 @@ def test_fit_goes_on_with_partial_fit(regressor):
     assert estimator.n_models_ >= n_models
 
 
-# What waits
+# Pending rows
 
 
 @every_estimator_in_order
-def test_rows_that_wait_are_counted(regressor):
+def test_pending_rows_are_counted(regressor):
     estimator = small(regressor, n_calibration=5) if regressor is LocalGPRegressor else small(regressor)
     for n_seen in range(1, 2 * BATCH + 5):
         estimator.partial_fit(X[n_seen - 1 : n_seen], y[n_seen - 1 : n_seen])
@@ -116,7 +112,7 @@ def test_flush_in_the_middle_is_a_smaller_batch(regressor):
     assert estimator.n_pending_ == 0
 
 
-def test_the_batch_regressor_waits_for_nothing():
+def test_the_batch_regressor_has_no_pending_rows():
     estimator = small(SparseGPRegressor).fit(X, y)
     assert not hasattr(estimator, "partial_fit")
     assert (estimator.n_pending_, estimator.n_samples_seen_, len(estimator.history_)) == (0, 110, 1)
@@ -124,7 +120,7 @@ def test_the_batch_regressor_waits_for_nothing():
     assert pickle.dumps(estimator.flush()) == before
 
 
-# Answers from the first row on
+# Predictions from the first row on
 
 
 @every_online_estimator
@@ -140,7 +136,7 @@ def test_predict_works_from_the_first_row_on(regressor, n_rows):
 
 
 @every_online_estimator
-def test_a_preview_knows_the_rows_that_wait(regressor):
+def test_predictions_before_the_first_batch_use_the_pending_rows(regressor):
     estimator = small(regressor).partial_fit(X[:10], y[:10])
     assert estimator.n_models_ == 0
     residuals = estimator.predict(X[:10]) - y[:10]
@@ -148,7 +144,7 @@ def test_a_preview_knows_the_rows_that_wait(regressor):
 
 
 @every_online_estimator
-def test_one_row_is_answered_by_its_target(regressor):
+def test_the_prediction_at_an_only_row_is_its_target(regressor):
     estimator = small(regressor).partial_fit([[3.0, 4.0]], [7.0])
     np.testing.assert_allclose(estimator.predict([[3.0, 4.0]]), 7.0)
 
@@ -182,114 +178,3 @@ def test_lgpr_flushed_early_calibrates_on_what_there_is():
     estimator = small(LocalGPRegressor).partial_fit(X[:10], y[:10]).flush()
     assert estimator.n_pending_ == 0
     assert sum(model.n_seen for model in estimator.models_) == 10
-
-
-# Interruptions
-
-
-def interrupt_at(monkeypatch, target, call, *, before):
-    """Make call number `call` of the function at `target` end in Ctrl-C, before or after its work is done."""
-    module, name = target.rsplit(".", 1)
-    original = getattr(pytest.importorskip(module), name)
-    calls = iter(range(10_000))
-
-    def interrupted(*args, **options):
-        number = next(calls)
-        if number == call and before:
-            raise KeyboardInterrupt
-        result = original(*args, **options)
-        if number == call:
-            raise KeyboardInterrupt
-        return result
-
-    monkeypatch.setattr(target, interrupted)
-
-
-@every_stream
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("call", [0, 2])
-def test_an_interrupted_step_never_happened(regressor, options, call, before, monkeypatch):
-    estimator = small(regressor, **options)
-    interrupt_at(monkeypatch, "wgpr.estimators.base.step", call, before=before)
-    with pytest.raises(KeyboardInterrupt):
-        estimator.partial_fit(X[:90], y[:90])
-    assert estimator.n_samples_seen_ == 90
-    assert estimator.n_pending_ == 90 - sum(record.n_samples for record in estimator.history_)
-    assert len(estimator.history_) == call
-    assert np.isfinite(estimator.predict(QUERIES)).all()
-    estimator.partial_fit(X[90:], y[90:])
-    assert_same_learning(estimator, small(regressor, **options).partial_fit(X, y))
-
-
-def test_an_interrupted_calibration_never_happened(monkeypatch):
-    estimator = small(LocalGPRegressor)
-    interrupt_at(monkeypatch, "wgpr.estimators.regressors.calibrate", 0, before=False)
-    with pytest.raises(KeyboardInterrupt):
-        estimator.partial_fit(X[:90], y[:90])
-    assert estimator.n_pending_ == estimator.n_samples_seen_ == 90
-    estimator.partial_fit(X[90:], y[90:])
-    assert_same_learning(estimator, streamed(LocalGPRegressor))
-
-
-@every_online_estimator
-def test_an_interrupted_flush_can_be_repeated(regressor, monkeypatch):
-    estimator = streamed(regressor)
-    n_steps, n_pending = len(estimator.history_), estimator.n_pending_
-    interrupt_at(monkeypatch, "wgpr.estimators.base.step", 0, before=False)
-    with pytest.raises(KeyboardInterrupt):
-        estimator.flush()
-    assert (estimator.n_pending_, len(estimator.history_)) == (n_pending, n_steps)
-    assert_same_learning(estimator.flush(), streamed(regressor).flush())
-
-
-def test_an_interruption_deep_inside_learning_loses_nothing(monkeypatch):
-    estimator = small(published)
-    interrupt_at(monkeypatch, "wgpr.gp.sparse.maximize_bound", 10, before=True)
-    with pytest.raises(KeyboardInterrupt):
-        estimator.partial_fit(X[:90], y[:90])
-    assert 0 < estimator.n_pending_ < 90
-    estimator.partial_fit(X[90:], y[90:])
-    assert_same_learning(estimator, streamed(published))
-
-
-@contextmanager
-def interrupted_at_line(number):
-    """Ctrl-C before line number `number` that the estimators' common code runs; the lines that it came to."""
-    lines, before = [], sys.gettrace()
-
-    def trace(frame, event, _):
-        if frame.f_code.co_filename != wgpr.estimators.base.__file__:
-            return None
-        if event == "line":
-            lines.append(frame.f_lineno)
-            if len(lines) == number:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield lines
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-
-
-def test_an_interruption_between_any_two_lines_loses_nothing():
-    """The rows of the interrupted call were taken in, all of them, or none was."""
-    options = {"hyperparameters": THETA, "w_gen": 0.0}
-    begun = pickle.dumps(small(LocalGPRegressor, **options).partial_fit(X[:5], y[:5]))
-    expected = small(LocalGPRegressor, **options).partial_fit(X, y)
-    broken, number, lines = [], 0, []
-    while len(lines) == number:  # until there are no more lines to interrupt
-        number += 1
-        estimator = pickle.loads(begun)
-        with interrupted_at_line(number) as lines:
-            estimator.partial_fit(X[5:90], y[5:90])
-        try:
-            estimator.partial_fit(X[estimator.n_samples_seen_ :], y[estimator.n_samples_seen_ :])
-            assert_same_learning(estimator, expected)
-        except (AssertionError, ValueError):
-            broken.append(lines[-1])
-    assert number > 50
-    assert not broken, f"interrupted before these lines of base.py: {sorted(set(broken))}"
