@@ -1,4 +1,4 @@
-"""Files that hold tables: text, Parquet and NPZ. Each kind is a `Source`, which gives frames with numbered rows."""
+"""Files that hold tables: text, Parquet and NPZ. Each kind is a `Source`, which gives blocks of numbered rows."""
 
 import codecs
 import csv
@@ -13,22 +13,19 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice
 from math import inf, nan
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from wgpr.gp.linalg import Array
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Decimal = Literal[".", ","]
+Block = tuple[Sequence[int], list[Any]]
 
 _NUMBER: dict[Decimal, re.Pattern[str]] = {
     ".": re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"),
     ",": re.compile(r"[+-]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][+-]?[0-9]+)?"),
 }
-_DIGITS = re.compile(r"[-+.0-9eE]*")
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
@@ -90,13 +87,13 @@ class Source:
     has_header = True
     decimal: Decimal = "."
 
-    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
-        """Columns by position, at most `n_rows` rows at a time; the index has the line or the number of each row."""
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """The lines or numbers of rows (n,), and k columns (n,) of numbers or of other cells; n is `n_rows` or less."""
         raise NotImplementedError
 
     def first_cells(self, position: int) -> Iterable[Any]:
         """Cells of a column in the first rows."""
-        return next((frame[position] for frame in self.frames([position], _HEAD_LINES)), ())
+        return next((columns[0] for _, columns in self.blocks([position], _HEAD_LINES)), ())
 
 
 @contextmanager
@@ -123,11 +120,26 @@ def number(cell: object, decimal: Decimal) -> float | None:
 
 def numbers(cells: Iterable[Any], decimal: Decimal) -> Array:
     """Values (n,) of cells, NaN for what is no number."""
-    texts = list(map(str, cells))
-    if decimal == "." and _DIGITS.fullmatch("".join(texts)):  # ordinary numbers only: the same and faster
-        with suppress(ValueError):
-            return np.array(list(map(float, texts)))
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        return cells.astype(np.float64)
+    texts = [str(cell) for cell in cells]
+    values = _parsed("\n".join(texts), sep="\x1f", decimal=decimal)
+    if values is not None and values.shape == (len(texts), 1):
+        return values[:, 0]
     return np.array([number(text, decimal) for text in texts], dtype=np.float64)
+
+
+def _parsed(text: str, **options: Any) -> Array | None:
+    """Values (n, k) of lines without quotes; None if a cell is no number."""
+    import pandas as pd
+
+    options |= {"header": None, "skipinitialspace": True, "na_filter": False, "skip_blank_lines": False}
+    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+        options["float_precision"] = "round_trip"  # newer versions always give the nearest float
+    try:
+        return pd.read_csv(io.StringIO(text), dtype=np.float64, quoting=csv.QUOTE_NONE, **options).to_numpy()
+    except ValueError:
+        return None
 
 
 class TextSource(Source):
@@ -160,47 +172,37 @@ class TextSource(Source):
         self._lines = _normalized(chain(lines[self._n_lines - n_ignored :], stream), self._separator)
 
     def first_cells(self, position: int) -> Iterable[Any]:
-        """Cells of a column in the first rows; `frames` gives these rows too."""
+        """Cells of a column in the first rows; `blocks` gives these rows too."""
         return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
 
-    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
-        """Columns of numbers or of text; the index has the lines."""
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """Lines (n,), and columns of numbers or of text."""
         # Long lines come in smaller blocks, so that thousands of unused columns need no memory.
         n_lines = min(n_rows, 1 + _BLOCK_CHARACTERS // self._longest_line)
-        columns = sorted(set(positions))
         while block := list(islice(self._lines, n_lines)):
             self.bytes_read = self._binary.n_bytes
-            frame = self._plain_frame(block, columns)
-            yield self._unusual_frame(block, columns) if frame is None else frame
+            yield self._plain_block(block, positions) or self._unusual_block(block, positions)
         self.bytes_read = self._binary.n_bytes
 
-    def _plain_frame(self, block: list[str], columns: list[int]) -> "pd.DataFrame | None":
+    def _plain_block(self, block: list[str], positions: Sequence[int]) -> Block | None:
         """None unless each line is a record without quotes, and has numbers in the columns."""
-        import pandas as pd
-
         text, n_marks = "".join(block), len(self.names) - 1
         if any(mark in text for mark in '"#\0') or {line.count(self._separator) for line in block} != {n_marks}:
             return None
-        options: Any = {"sep": self._separator, "decimal": self.decimal, "usecols": columns, "quoting": csv.QUOTE_NONE}
-        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
-            options["float_precision"] = "round_trip"  # newer versions always give the nearest float
-        with suppress(ValueError):
-            frame = pd.read_csv(io.StringIO(text), dtype=np.float64, **_PLAIN_NUMBERS, **options)
-            frame.index += self._n_lines + 1
-            self._n_lines += len(block)
-            return frame
-        return None
+        columns, where = np.unique(positions, return_inverse=True)
+        values = _parsed(text, sep=self._separator, decimal=self.decimal, usecols=columns)
+        if values is None:
+            return None
+        self._n_lines += len(block)
+        return range(self._n_lines - len(block) + 1, self._n_lines + 1), list(values.T[where])
 
-    def _unusual_frame(self, block: list[str], columns: list[int]) -> "pd.DataFrame":
-        import pandas as pd
-
+    def _unusual_block(self, block: list[str], positions: Sequence[int]) -> Block:
         records = list(self._records(block))
         for line, cells in records:
             if len(cells) != len(self.names):
                 what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
                 raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
-        lines = [line for line, _ in records]
-        return pd.DataFrame({k: [cells[k] for _, cells in records] for k in columns}, index=lines, dtype=object)
+        return [line for line, _ in records], [[cells[position] for _, cells in records] for position in positions]
 
     def _records(self, block: list[str]) -> Iterator[tuple[int, list[str]]]:
         """Line and cells of each record that begins in the block; a quoted cell may run on behind it."""
@@ -224,9 +226,6 @@ class TextSource(Source):
             if self._start or not _is_ignored(line):
                 self._start = self._start or self._n_lines
                 yield line
-
-
-_PLAIN_NUMBERS = {"header": None, "skipinitialspace": True, "na_filter": False, "skip_blank_lines": False}
 
 
 class _CountingReader(io.RawIOBase):
@@ -317,19 +316,17 @@ class ParquetSource(Source):
         self.names = tuple(parquet_file.schema_arrow.names)
         self.n_default = len(self.names)
 
-    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
-        """Columns of any type; the index has the numbers of the rows."""
-        import pandas as pd
-
-        names = {position: self.names[position] for position in positions}
-        if max(map(self.names.count, names.values())) > 1:
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """Numbers of rows (n,), and columns of any type."""
+        names = [self.names[position] for position in positions]
+        if max(map(self.names.count, names)) > 1:
             raise TableError(f"{self.file} has several columns with the same name; rename them")
         n_read, n_total, n_bytes = 0, self._parquet_file.metadata.num_rows, os.path.getsize(self.file)
-        for batch in self._parquet_file.iter_batches(n_rows, columns=list(names.values())):
-            lines = range(n_read + 1, n_read + batch.num_rows + 1)
+        for batch in self._parquet_file.iter_batches(n_rows, columns=list(dict.fromkeys(names))):
             n_read += batch.num_rows
             self.bytes_read = n_bytes * n_read // n_total
-            yield pd.DataFrame({k: batch.column(name).to_numpy(False) for k, name in names.items()}, index=lines)
+            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+            yield range(n_read - batch.num_rows + 1, n_read + 1), columns
 
 
 def require_pyarrow(module: str) -> Any:
@@ -373,17 +370,14 @@ class NpzSource(Source):
             raise TableError(f"{self.file}: feature_names {told}, got {', '.join(names[:-1])}")
         return dict(zip(names, [*X.T, y.ravel()], strict=True))
 
-    def frames(self, positions: Sequence[int], n_rows: int) -> Iterator["pd.DataFrame"]:
-        """Columns of any type; the index has the numbers of the rows."""
-        import pandas as pd
-
-        columns = {position: self._columns[self.names[position]] for position in positions}
-        lengths = {self.names[position]: len(column) for position, column in columns.items()}
-        n = max(lengths.values())
-        if min(lengths.values()) < n:
-            told = " and ".join(f"{length} in {name}" for name, length in lengths.items())
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """Numbers of rows (n,), and columns of any type."""
+        columns = [self._columns[self.names[position]] for position in positions]
+        n = max(map(len, columns))
+        if min(map(len, columns)) < n:
+            told = " and ".join(f"{len(self._columns[self.names[k]])} in {self.names[k]}" for k in positions)
             raise TableError(f"{self.file}: the arrays differ in length, {told}; choose arrays that belong together")
         for start in range(0, n, n_rows):
-            lines = range(start + 1, min(start + n_rows, n) + 1)
-            self.bytes_read = os.path.getsize(self.file) * lines[-1] // n
-            yield pd.DataFrame({k: column[start : lines[-1]] for k, column in columns.items()}, index=lines)
+            stop = min(start + n_rows, n)
+            self.bytes_read = os.path.getsize(self.file) * stop // n
+            yield range(start + 1, stop + 1), [column[start:stop] for column in columns]

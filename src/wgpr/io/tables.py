@@ -160,25 +160,18 @@ class Table:
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
-        for frame in source.frames(positions, chunk_rows):
-            values = np.column_stack([_values(frame[position], source) for position in positions])
+        for lines, columns in source.blocks(positions, chunk_rows):
+            values = np.column_stack([numbers(cells, source.decimal) for cells in columns])
             has_nodata = np.any(_is_one_of(values, self._format.nodata), axis=1)
             is_bad = ~np.isfinite(values) & ~has_nodata[:, np.newaxis]
             if self._format.missing == "error" and is_bad.any():
                 row, column = np.argwhere(is_bad)[0]
-                raise _bad_cell(source, frame.index[row], positions[column], frame[positions[column]].iloc[row])
+                raise _bad_cell(source, lines[row], positions[column], columns[column][row])
             is_kept = ~(has_nodata | is_bad.any(axis=1))
             self.n_rows += int(is_kept.sum())
             self.n_skipped += int((~is_kept).sum())
             if is_kept.any():
-                yield Chunk(names, values[is_kept], source.file, frame.index.to_numpy()[is_kept])
-
-
-def _values(cells: Any, source: Source) -> Array:
-    """Values (n,) of a pandas series, NaN for what is no number."""
-    if cells.dtype.kind in "biuf":
-        return cells.to_numpy(np.float64)
-    return numbers(cells.tolist(), source.decimal)
+                yield Chunk(names, values[is_kept], source.file, np.asarray(lines, dtype=np.int64)[is_kept])
 
 
 def _is_one_of(values: Array, nodata: float | Sequence[float]) -> NDArray[np.bool_]:
@@ -270,9 +263,10 @@ def _position(names: Sequence[str], column: str | int, file: str) -> int:
     name = str(column)
     if names.count(name) > 1:
         raise TableError(f"{file} has several columns {name!r}; rename them, or choose columns by number")
-    for known in (names, [str(k) for k in range(1, len(names) + 1)]):
-        if name in known:
-            return known.index(name)
+    if name in names:
+        return names.index(name)
+    if re.fullmatch("[1-9][0-9]*", name) and int(name) <= len(names):
+        return int(name) - 1
     raise TableError(f"{file} has no column {name!r}; choose among {_listed(names)}")
 
 
