@@ -9,7 +9,7 @@ an altimeter of 5 m noise. The map is learned while the aircraft flies.
 import matplotlib.pyplot as plt
 
 from wgpr import WGPRegressor
-from wgpr.cli.comparison import LinearInterpolation
+from wgpr.cli.comparison import interpolator
 from wgpr.metrics import scores
 from wgpr.plots import plot_field, plot_map, plot_models, plot_uncertainty
 from wgpr.survey import fly, jacksboro
@@ -27,13 +27,9 @@ for first in range(0, len(survey.y), 100):
     model.partial_fit(*survey.rows(slice(first, first + 100)))
 model.flush()
 
-interpolation = LinearInterpolation()
-interpolation.partial_fit(survey.X, survey.y)
-interpolation.flush()
-
 mean, std = model.predict(survey.named(survey.X_test), return_std=True, latent=True)
 result = scores(survey.y_test, mean, std)
-baseline = scores(survey.y_test, interpolation.predict(survey.X_test))
+baseline = scores(survey.y_test, interpolator(survey.X, survey.y)(survey.X_test))
 print(f"WGPR, {model.n_models_} models: RMSE {result.rmse:.1f} m, {result.coverage:.1%} inside the 95 % interval")
 print(f"linear interpolation of all samples: RMSE {baseline.rmse:.1f} m")
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.cli.comparison import LinearInterpolation, Status, compare_methods
-from wgpr.cli.demo import INTERPOLATION, ONE_GP, WGPR, conclusions, in_words, results_table, run_demo
+from wgpr.cli.comparison import INTERPOLATION, Status, compare_methods, interpolator
+from wgpr.cli.demo import ONE_GP, WGPR, conclusions, in_words, results_table, run_demo
 from wgpr.metrics import scores
 from wgpr.report import Picture
 from wgpr.survey import fly, hold_out, jacksboro
@@ -29,12 +29,7 @@ def small(random_state=0):
 
 @pytest.fixture(scope="module")
 def results(survey):
-    models = {
-        WGPR: small(),
-        ONE_GP: StreamingGPRegressor(15, 20, random_state=0),
-        INTERPOLATION: LinearInterpolation(),
-    }
-    return compare_methods(survey, models)
+    return compare_methods(survey, {WGPR: small(), ONE_GP: StreamingGPRegressor(15, 20, random_state=0)})
 
 
 def console():
@@ -64,7 +59,8 @@ def test_every_method_learns_every_row(survey, results):
 
 def test_progress_is_told_as_it_happens(survey):
     told = []
-    (result,) = compare_methods(survey, {"a": small()}, progress=told.append)
+    result, interpolation = compare_methods(survey, {"a": small()}, progress=told.append)
+    assert told.pop() is interpolation.end
     assert told[-1] is result.end
     assert [status.n_done for status in told] == [*range(100, len(survey.y), 100), len(survey.y)]
     assert all(status.errors and status.errors == result.end.errors[: len(status.errors)] for status in told)
@@ -76,32 +72,27 @@ def test_progress_is_told_as_it_happens(survey):
 
 def test_noise_counts_where_targets_have_it(survey):
     track = hold_out(survey.X, survey.y, random_state=0)
-    (result,) = compare_methods(track, {"a": small()})
+    result, _ = compare_methods(track, {"a": small()})
     mean, std = result.model.predict(track.named(track.X_test), return_std=True)
     assert result.scores == pytest.approx(scores(track.y_test, mean, std))
 
 
 def test_interpolation_has_no_uncertainty_and_keeps_all_samples(survey, results):
     found = results[2]
-    assert found.scores.nlpd is found.scores.coverage is found.end.n_models is found.std is None
+    assert found.scores.nlpd is found.scores.coverage is found.end.n_models is found.std is found.model is None
     assert found.end.errors == ()
     assert found.kilobytes == pytest.approx(len(survey.y) * 3 * 4 / 1000)
 
 
 def test_interpolation_of_a_plane_is_exact_and_the_nearest_sample_answers_outside():
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    plane = LinearInterpolation()
-    plane.partial_fit(corners[:2], corners[:2] @ [1.0, 2.0])
-    plane.partial_fit(corners[2:], corners[2:] @ [1.0, 2.0])
-    plane.flush()
-    np.testing.assert_allclose(plane.predict([[0.25, 0.5], [0.9, 0.1], [2.0, 3.0]]), [1.25, 1.1, 3.0])
+    interpolate = interpolator(corners, corners @ [1.0, 2.0])
+    np.testing.assert_allclose(interpolate(np.array([[0.25, 0.5], [0.9, 0.1], [2.0, 3.0]])), [1.25, 1.1, 3.0])
 
 
 def test_interpolation_of_a_straight_track_is_the_nearest_sample():
-    track = LinearInterpolation()
-    track.partial_fit([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], [1.0, 2.0, 3.0])
-    track.flush()
-    np.testing.assert_allclose(track.predict([[0.9, 1.2], [5.0, 5.0]]), [2.0, 3.0])
+    interpolate = interpolator(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(interpolate(np.array([[0.9, 1.2], [5.0, 5.0]])), [2.0, 3.0])
 
 
 # What is said
@@ -141,7 +132,7 @@ def test_a_status_in_words():
 # The whole
 
 
-def quick_methods(survey, seed):
+def quick_methods(seed):
     settings = {"n_inducing": 10, "batch_size": 200, "optimizer_iterations": 2, "random_state": seed}
     return {WGPR: WGPRegressor.published(splitting="always", **settings), ONE_GP: StreamingGPRegressor(**settings)}
 
@@ -159,6 +150,7 @@ def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch):
     names = ("lon", "lat", "depth [ft]")
     demo = run_demo(tmp_path, data=(survey.X, survey.y, names), seed=1, console=screen)
     assert demo.page == tmp_path / "report.html"
+    assert [result.end.method for result in demo.results] == [WGPR, ONE_GP, INTERPOLATION]
     assert {file.stem for file in demo.pictures} == {
         "map", "uncertainty", "models", "history", "learning", "calibration",
     }  # fmt: skip
@@ -178,7 +170,7 @@ def test_a_survey_where_nothing_varies(tmp_path):
 def test_rows_with_one_input_have_no_map(tmp_path):
     x = np.linspace(0.0, 20.0, 300)
     demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")), console=console())
-    assert [result.name for result in demo.results] == [WGPR, ONE_GP]
+    assert [result.end.method for result in demo.results] == [WGPR, ONE_GP]
     assert {file.stem for file in demo.pictures} == {"history", "learning", "calibration"}
 
 

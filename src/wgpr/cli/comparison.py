@@ -1,10 +1,9 @@
 """A comparison: several methods learn the same survey, and are scored on held-out points."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
@@ -16,50 +15,10 @@ from wgpr.io.grids import predict_one_output
 from wgpr.metrics import Scores, scores
 from wgpr.survey import Survey
 
+INTERPOLATION = "linear interpolation"
 _ROWS_AT_A_TIME = 100
 # While a method learns, its error is computed this many times, on this many of the held-out points.
 _N_ERRORS, _POINTS_OF_AN_ERROR = 4, 500
-_ALL_POINTS = slice(None)
-
-
-class LinearInterpolation:
-    """Linear interpolation between samples, on triangles in two dimensions and on tetrahedra in three.
-
-    The nearest sample answers beyond the outermost samples, for any other number of inputs, and on a straight track.
-    """
-
-    def __init__(self) -> None:
-        self._X: list[Array] = []
-        self._y: list[Array] = []
-
-    def partial_fit(self, X: Any, y: Any) -> None:
-        """Keep rows `X` (n, d), `y` (n,)."""
-        self._X.append(np.asarray(X, dtype=float))
-        self._y.append(np.asarray(y, dtype=float))
-
-    def flush(self) -> None:
-        """Triangulate all rows."""
-        X, y = np.concatenate(self._X), np.concatenate(self._y)
-        self._nearest = self._between = NearestNDInterpolator(X, y, rescale=True)
-        if X.shape[1] in (2, 3):
-            with suppress(QhullError):  # all samples are on one line
-                triangles = LinearNDInterpolator(X, y, rescale=True)
-                triangles(X[:1])  # the first query builds the search structure
-                self._between = triangles
-
-    def predict(self, X: Any) -> Array:
-        """Values (n,) at places `X` (n, d)."""
-        places = np.asarray(X, dtype=float)
-        values = np.asarray(self._between(places), dtype=float)
-        return np.where(np.isnan(values), self._nearest(places), values)
-
-    @property
-    def kilobytes(self) -> float:
-        """Size of the samples in float32, as in a compact map."""
-        return sum(array.size for array in (*self._X, *self._y)) * 4 / 1000
-
-
-Model = OnlineRegressor | LinearInterpolation
 
 
 class Status(NamedTuple):
@@ -85,12 +44,11 @@ class Status(NamedTuple):
 class MethodResult:
     """A method after the whole survey.
 
-    kilobytes : of what must be kept to predict; end : the last status.
+    model : None for interpolation; kilobytes : of what must be kept to predict; end : the last status.
     mean, std : (m,) predictions at the held-out points; std is None for interpolation.
     """
 
-    name: str
-    model: Model
+    model: OnlineRegressor | None
     scores: Scores
     kilobytes: float
     end: Status
@@ -99,27 +57,32 @@ class MethodResult:
 
 
 def compare_methods(
-    survey: Survey, models: Mapping[str, Model], *, progress: Callable[[Status], object] = lambda status: None
+    survey: Survey, models: Mapping[str, OnlineRegressor], *, progress: Callable[[Status], object] = lambda status: None
 ) -> tuple[MethodResult, ...]:
-    """Stream the survey into each model, one after the other, and score it on the held-out points.
+    """Stream the survey into each model and score it on the held-out points; last comes interpolation in 2-D and 3-D.
 
     progress : is called with each status.
     """
     with one_blas_thread():
-        return tuple(_result(survey, name, model, progress) for name, model in models.items())
+        results = [_result(survey, name, model, progress) for name, model in models.items()]
+    if survey.X.shape[1] in (2, 3):
+        results.append(_interpolation_result(survey))
+        progress(results[-1].end)
+    return tuple(results)
 
 
-def _result(survey: Survey, name: str, model: Model, progress: Callable[[Status], object]) -> MethodResult:
+def _result(survey: Survey, name: str, model: OnlineRegressor, progress: Callable[[Status], object]) -> MethodResult:
     for status in _learn(survey, name, model):
         progress(status)
-    kilobytes = len(model.to_bytes(compact=True)) / 1000 if isinstance(model, OnlineRegressor) else model.kilobytes
-    mean, std = _predictions(survey, model)
-    return MethodResult(name, model, scores(survey.y_test, mean, std), kilobytes, status, mean, std)
+    mean, std = _predictions(survey, model, slice(None))
+    kilobytes = len(model.to_bytes(compact=True)) / 1000
+    return MethodResult(model, scores(survey.y_test, mean, std), kilobytes, status, mean, std)
 
 
-def _learn(survey: Survey, name: str, model: Model) -> Iterator[Status]:
+def _learn(survey: Survey, name: str, model: OnlineRegressor) -> Iterator[Status]:
     """Stream the survey into a model; only learning is timed."""
     seconds, n_rows, errors = 0.0, len(survey.y), []
+    some = slice(None, None, max(1, len(survey.y_test) // _POINTS_OF_AN_ERROR))
     for first in range(0, n_rows, _ROWS_AT_A_TIME):
         X, y = survey.rows(slice(first, first + _ROWS_AT_A_TIME))
         started, n_done = perf_counter(), first + len(y)
@@ -127,17 +90,39 @@ def _learn(survey: Survey, name: str, model: Model) -> Iterator[Status]:
         if n_done == n_rows:
             model.flush()
         seconds += perf_counter() - started
-        n_models = model.n_models_ if isinstance(model, OnlineRegressor) else None
-        if n_models is not None and (first == 0 or first * _N_ERRORS // n_rows < n_done * _N_ERRORS // n_rows):
-            some = slice(None, None, max(1, len(survey.y_test) // _POINTS_OF_AN_ERROR))
+        if first == 0 or first * _N_ERRORS // n_rows < n_done * _N_ERRORS // n_rows:
             errors.append((n_done, scores(survey.y_test[some], *_predictions(survey, model, some)).rmse))
-        yield Status(name, n_done, n_rows, n_models, seconds, tuple(errors))
+        yield Status(name, n_done, n_rows, model.n_models_, seconds, tuple(errors))
 
 
-def _predictions(survey: Survey, model: Model, part: slice = _ALL_POINTS) -> tuple[Array, Array | None]:
+def _predictions(survey: Survey, model: OnlineRegressor, part: slice) -> tuple[Array, Array]:
     """Means and standard deviations at held-out points: of the field if the truth is known, else of an observation."""
-    X = survey.named(survey.X_test[part])
-    if isinstance(model, OnlineRegressor):
-        return predict_one_output(model, X, latent=survey.terrain is not None)
-    mean: Any = model.predict(X)
-    return mean, None
+    return predict_one_output(model, survey.named(survey.X_test[part]), latent=survey.terrain is not None)
+
+
+def _interpolation_result(survey: Survey) -> MethodResult:
+    started, n_rows = perf_counter(), len(survey.y)
+    interpolate = interpolator(survey.X, survey.y)
+    end = Status(INTERPOLATION, n_rows, n_rows, None, perf_counter() - started)
+    mean = interpolate(survey.X_test)
+    kilobytes = 4 * (survey.X.size + survey.y.size) / 1000  # all samples in float32, as in a compact map
+    return MethodResult(None, scores(survey.y_test, mean), kilobytes, end, mean, None)
+
+
+def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
+    """Linear interpolation between rows `X` (n, d), `y` (n,), with d of 2 or 3: a function of places (m, d).
+
+    The nearest row answers beyond the outermost rows, and everywhere if all rows are on one line.
+    """
+    nearest = NearestNDInterpolator(X, y, rescale=True)
+    try:
+        triangles = LinearNDInterpolator(X, y, rescale=True)
+    except QhullError:
+        return nearest
+    triangles(X[:1])  # the first query builds the search structure
+
+    def interpolate(places: Array) -> Array:
+        values = triangles(places)
+        return np.where(np.isnan(values), nearest(places), values)
+
+    return interpolate

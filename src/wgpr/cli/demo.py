@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wgpr import plots, report
-from wgpr.cli.comparison import LinearInterpolation, MethodResult, Model, Status, compare_methods
+from wgpr.cli.comparison import INTERPOLATION, MethodResult, Status, compare_methods
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
 from wgpr.gp.linalg import Array
@@ -28,7 +28,7 @@ from wgpr.plots.maps import height_over_width, horizontal_and_vertical
 from wgpr.report import Picture, Section
 from wgpr.survey import Survey, fly, hold_out, jacksboro
 
-WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streaming GP", "linear interpolation"
+WGPR, ONE_GP = "WGPR", "one streaming GP"
 _QUICK_ROWS = 2500
 # Over a terrain of more nodes than this, only every third node is predicted.
 _MANY_NODES = 50_000
@@ -78,28 +78,27 @@ def run_demo(
     console = console or Console()
     survey = _simulated_survey(quick, seed) if data is None else _own_survey(data, quick, seed)
     with status_lines(console, survey.unit) as show:
-        results = compare_methods(survey, methods(survey, seed), progress=show)
+        results = compare_methods(survey, methods(seed), progress=show)
     print_table(console, results_table(survey, results))
     with console.status("drawing the report"):
         sections = report_sections(survey, results)
         page, pictures = report.write_report(output, survey.name, sections, footer="Made by wgpr demo.")
     map_file, model = page.with_name("wgpr.map"), results[0].model
-    assert isinstance(model, OnlineRegressor)
+    assert model is not None
     model.save(map_file)
     console.print(Text(f"Report: {page}\nMap: {map_file} (try wgpr info, wgpr plot)"), soft_wrap=True)
     return DemoResult(survey, results, page, pictures)
 
 
-def methods(survey: Survey, seed: int) -> dict[str, Model]:
-    """WGPR with its defaults first, then the others by name; interpolation only in two and three dimensions.
+def methods(seed: int) -> dict[str, OnlineRegressor]:
+    """WGPR with its defaults, and a single model.
 
     The settings of the single model were chosen on held-out lines of the flight, not on the points of the table.
     """
     single = StreamingGPRegressor(
         n_inducing=200, batch_size=400, kernel="matern32", optimizer_iterations=20, random_state=seed
     )
-    interpolation = {INTERPOLATION: LinearInterpolation()} if survey.X.shape[1] in (2, 3) else {}
-    return {WGPR: WGPRegressor(random_state=seed), ONE_GP: single, **interpolation}
+    return {WGPR: WGPRegressor(random_state=seed), ONE_GP: single}
 
 
 def _simulated_survey(quick: bool, seed: int) -> Survey:
@@ -160,7 +159,7 @@ def print_table(console: Console, table: report.Table) -> None:
 def report_sections(survey: Survey, results: Sequence[MethodResult]) -> list[Section]:
     """The whole report; the first result is that of WGPR."""
     model = results[0].model
-    assert isinstance(model, OnlineRegressor)
+    assert model is not None
     source = _OWN_ROWS if survey.terrain is None else _TERRAIN
     done = [source.format(n_rows=len(survey.y)), _PROCEDURE.format(seed=model.random_state)]
     return [
@@ -176,7 +175,7 @@ def results_table(survey: Survey, results: Sequence[MethodResult]) -> report.Tab
     headers = ("", f"RMSE{unit}", "NLPD", "in 95 %", "models", "seconds", "map [kB]")
     rows = [
         (
-            result.name,
+            result.end.method,
             rounded(result.scores.rmse),
             _cell(result.scores.nlpd, ".2f"),
             _cell(result.scores.coverage, ".1%"),
@@ -207,7 +206,7 @@ def rounded(value: float) -> str:
 
 def conclusions(survey: Survey, results: Sequence[MethodResult]) -> list[str]:
     """What the table shows, in words, whichever method is ahead."""
-    by_name = {result.name: result for result in results}
+    by_name = {result.end.method: result for result in results}
     wgpr, interpolation = by_name[WGPR], by_name.get(INTERPOLATION)
     sentences = [_on_uncertainty(wgpr), _on_one_gp(wgpr, by_name[ONE_GP], survey.unit)]
     if interpolation is None:
@@ -328,8 +327,8 @@ def _draw_errors(results: Sequence[MethodResult], unit: str, *, ax: Axes) -> Non
     """The RMSE while learning; for interpolation, a level line at its final RMSE."""
     for result, colour in zip(results, plots.COLOURS, strict=False):
         if result.end.errors:
-            ax.plot(*zip(*result.end.errors, strict=True), color=colour, label=result.name)
+            ax.plot(*zip(*result.end.errors, strict=True), color=colour, label=result.end.method)
         else:
-            ax.axhline(result.scores.rmse, color=colour, linestyle="--", label=f"{result.name}, at the end")
+            ax.axhline(result.scores.rmse, color=colour, linestyle="--", label=f"{result.end.method}, at the end")
     ax.set(xlabel="samples", ylabel=f"RMSE [{unit}]" if unit else "RMSE", ylim=(0, None))
     ax.legend(frameon=False)
