@@ -439,7 +439,7 @@ def test_the_summary_of_many_inputs_is_of_slices_or_at_a_place():
     model = fitted(published, 3)
     with pytest.raises(ValueError, match=r"3 inputs would vary .* at={'x3': 1.5}"):
         summary_figure(model, spacing=1.0)
-    figure = summary_figure(model, *travelling(n_features=3), spacing=0.5, at={"x2": 1.0})
+    figure = summary_figure(model, *travelling(n_features=3), spacing=0.5, at={1: 1.0})
     assert figure.get_suptitle().endswith("110 rows, x2 = 1")
     assert [ax.get_ylabel() for ax in figure.axes[:3]] == ["x3", "x3", "x3"]
     line = summary_figure(model, spacing=0.5, at={"x2": 1.0, "x1": 3.0})

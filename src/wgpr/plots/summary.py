@@ -30,9 +30,11 @@ def summary_figure(
     X : (n, d), y : (n,) data to show; on a map, their places.
     grid : region, spacing and at, as of `predict_grid`.
     """
-    if model.bounds_.shape[1] > 2 and all(argument is None for argument in grid.values()):
+    is_sliced = model.bounds_.shape[1] > 2 and all(argument is None for argument in grid.values())
+    plan = None if is_sliced else plan_grid(model, **grid)
+    if plan is None:
         figure = _summary_of_slices(model)
-    elif len(plan_grid(model, **grid).axes) == 1:
+    elif len(plan.axes) == 1:
         figure = Figure(figsize=(9.0, 6.5), layout="constrained")
         line, history = figure.subplots(2, height_ratios=(3, 2))
         plot_1d(model, X, y, ax=line, **grid)
@@ -40,7 +42,7 @@ def summary_figure(
     else:
         figure = _summary_of_map(model, maps.grid_to_draw(model, 2, **grid), X, grid.get("at"))
     counts = counted(model.n_models_, "model"), counted(model.n_samples_seen_, "row")
-    values = [f", {name} = {value:g}" for name, value in (grid.get("at") or {}).items()]
+    values = [f", {plan.names[column]} = {value:g}" for column, value in plan.fixed.items()] if plan else []
     figure.suptitle(f"{type(model).__name__}: {counts[0]}, {counts[1]}{''.join(values)}")
     return figure
 
