@@ -197,12 +197,16 @@ class TextSource(Source):
         return range(self._n_lines - len(block) + 1, self._n_lines + 1), list(values.T[where])
 
     def _unusual_block(self, block: list[str], positions: Sequence[int]) -> Block:
-        records = list(self._records(block))
-        for line, cells in records:
+        lines: list[int] = []
+        columns: list[list[str]] = [[] for _ in positions]
+        for line, cells in self._records(block):
             if len(cells) != len(self.names):
                 what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
                 raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
-        return [line for line, _ in records], [[cells[position] for _, cells in records] for position in positions]
+            lines.append(line)
+            for column, position in zip(columns, positions, strict=True):
+                column.append(cells[position])
+        return lines, columns
 
     def _records(self, block: list[str]) -> Iterator[tuple[int, list[str]]]:
         """Line and cells of each record that begins in the block; a quoted cell may run on behind it."""
