@@ -172,8 +172,8 @@ MUTANTS: dict[str, Faults] = {
             "evidence of the unfaded model",
         ),
         (
-            '        """Maximise the bound from the model\'s hyperparameters."""\n        model = self.discounted(model)\n',
-            '        """Maximise the bound from the model\'s hyperparameters."""\n',
+            "        model = self.discounted(model)\n        scales = model.scales_with",
+            "        scales = model.scales_with",
             "no forgetting in an update",
         ),
         ("neighbourhood=None if is_the_same else theta", "neighbourhood=None", "refined hyperparameters are lost"),

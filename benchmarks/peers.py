@@ -143,7 +143,7 @@ class Standardised:
 def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
     return Competitor(
         lambda: Ours(maker, settings),
-        modules=("wgpr",),
+        modules=("wgpr.estimators.regressors",),  # `import wgpr` alone imports nothing else
         packages=(),
         learns_online=True,
         is_bounded=is_bounded,
