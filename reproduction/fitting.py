@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from sklearn.utils import check_random_state
-from threadpoolctl import threadpool_limits
 
 from reproduction.data import Array, TrialData
 from reproduction.methods import CALIBRATION_ROWS, KERNELS, METHODS, Estimator, Settings
@@ -34,17 +33,16 @@ def fit_stream(model: Estimator, stream: Dataset, *, n_curve_points: int = 0) ->
         number of batches seen and the RMSE then.
     """
     curve: list[tuple[int, float]] = []
-    with threadpool_limits(1, user_api="blas"):
-        seconds = _calibrate(model, stream)
-        n_batches = -(-len(stream.y) // BATCH_SIZE)
-        for batch in range(1, n_batches + 1):
-            rows, started = slice((batch - 1) * BATCH_SIZE, batch * BATCH_SIZE), process_time()
-            model.partial_fit(stream.X[rows], stream.y[rows])
-            if batch == n_batches:
-                model.flush()
-            seconds += process_time() - started
-            if model.n_models_ and is_curve_point(batch, n_batches, n_curve_points):
-                curve.append((batch, evaluate(model, stream.X_test, stream.y_test)["rmse"]))
+    seconds = _calibrate(model, stream)
+    n_batches = -(-len(stream.y) // BATCH_SIZE)
+    for batch in range(1, n_batches + 1):
+        rows, started = slice((batch - 1) * BATCH_SIZE, batch * BATCH_SIZE), process_time()
+        model.partial_fit(stream.X[rows], stream.y[rows])
+        if batch == n_batches:
+            model.flush()
+        seconds += process_time() - started
+        if model.n_models_ and is_curve_point(batch, n_batches, n_curve_points):
+            curve.append((batch, evaluate(model, stream.X_test, stream.y_test)["rmse"]))
     return {"seconds": seconds, "curve": curve, **_size(model)}
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from joblib import Parallel, delayed
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
 from reproduction.plan import Plan
 from reproduction.results import Key, Results
@@ -90,8 +91,10 @@ def _values(
 
 
 def _call(number: int, work: Work, arguments: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
+    """One BLAS thread: several are slower on small matrices, and jobs share the cores."""
     try:
-        return number, work(**arguments)
+        with threadpool_limits(1, user_api="blas"):
+            return number, work(**arguments)
     except Exception as error:  # the other jobs can be done, whatever it is
         return number, _reason(error)
 

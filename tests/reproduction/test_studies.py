@@ -20,7 +20,7 @@ from rich.console import Console
 from sklearn.base import clone
 
 from reproduction import __main__ as command
-from reproduction import fitting, studies
+from reproduction import fitting, methods, studies
 from reproduction import results as results_module
 from reproduction.data import all_rows, trial_data, validation_split
 from reproduction.fitting import evaluate, fit_stream
@@ -41,6 +41,12 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def _known_commit(monkeypatch):
     """Every file of results would ask git."""
     monkeypatch.setattr(results_module, "commit", lambda: "c0ffee")
+
+
+@pytest.fixture
+def _small_models(monkeypatch):
+    """For tests that do not depend on the number of pseudo-inputs."""
+    monkeypatch.setattr(methods, "N_INDUCING", 15)
 
 
 @pytest.fixture
@@ -658,6 +664,7 @@ def test_the_ends_of_a_threshold_stay():
     assert make_wgpr({"relative_threshold": 0.1}, y, 0).threshold == threshold(0.1, y)
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize(("relative", "rule", "n_models"), [(0.0, "always", 4), (inf, "never", 1)])
 def test_the_ends_of_the_threshold_are_rules_of_their_own(relative, rule, n_models):
     X, y = travelling(350)
@@ -684,6 +691,7 @@ def stream_of(n_rows, n_test=50, n_features=2):
     return Dataset("stream", X[train], y[train], X[test], y[test], train // 10, is_stream=True)
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize("n_rows", [300, 330])
 def test_learning_by_batches_is_fitting(n_rows):
     stream = stream_of(n_rows)
@@ -802,6 +810,7 @@ def test_the_threshold_of_the_ablation_is_finite_and_of_the_papers_settings(resu
         assert studies.finite_threshold(now, "lake", "WGPR", 0, TINY) == 0.1
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize("method", ["WGPR, any rule", "OVFE"])
 @pytest.mark.parametrize("dataset", ["tzibana", "abalone"])
 def test_the_search_does_not_see_what_is_held_out(monkeypatch, small_folder, method, dataset):
@@ -831,6 +840,7 @@ def check_scores(answer):
     assert answer["bytes"] > 0
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_final_fit_is_scored_on_lines_and_on_single_rows(small_folder, results, method):
     settings = {**METHODS[method].fit_settings[-1], "optimizer_iterations": 5, **METHODS[method].predict_settings[-1]}
@@ -925,6 +935,7 @@ def test_a_finite_value_is_neither_end(results):
     assert studies.chosen_toy_value(results, "WGPR", replace(TINY, toy_search_seeds=(100, 101)), finite=True) == 5.0
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize(("value", "n_models"), [(0.0, 3), (inf, 1)])
 def test_the_toy_is_tried_and_drawn(value, n_models):
     answer = studies.fit_toy("WGPR", value, 0, None, TINY)
@@ -945,6 +956,7 @@ def variant(**elements):
     return studies.fit_variant(TOY, 0, 0.01, elements.pop("w_gen", 0.5), None, TINY, **elements)
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize("splitting", studies.SPLITTING)
 def test_every_fit_of_the_ablation_is_predicted_by_every_rule(results, splitting):
     answer = variant(splitting=splitting, update="frozen")
@@ -957,6 +969,7 @@ def test_every_fit_of_the_ablation_is_predicted_by_every_rule(results, splitting
     assert len(reopened(results)) == 1
 
 
+@pytest.mark.usefixtures("_small_models")
 def test_without_any_exchange_it_is_the_method_itself():
     method, whole = studies.fit_toy("WGPR", 0.01, 0, None, TINY), variant()
     assert whole["rules"]["nearest"] == method["test"]
@@ -964,17 +977,20 @@ def test_without_any_exchange_it_is_the_method_itself():
     assert variant(n_candidates=1)["settings"]["n_candidates"] == 1
 
 
+@pytest.mark.usefixtures("_small_models")
 def test_frozen_updates_differ():
     frozen, learned = (variant(splitting="never", update=update) for update in ("frozen", "learned"))
     assert frozen["rules"]["nearest"] != learned["rules"]["nearest"]
 
 
+@pytest.mark.usefixtures("_small_models")
 def test_the_distance_of_the_ablation_is_that_of_solar():
     far, near = (variant(splitting="distance", w_gen=w_gen) for w_gen in (0.0, 0.5))
     assert far["n_models"] == 1
     assert near["n_models"] > 1
 
 
+@pytest.mark.usefixtures("_small_models")
 @pytest.mark.parametrize(("method", "value", "n_models"), [("WGPR", 0.0, 3), ("WGPR", inf, 1), ("SOLAR", 0.0, 1)])
 def test_the_sweep_goes_from_one_model_for_each_batch_to_one_for_all(small_folder, method, value, n_models):
     answer = studies.fit_sweep("kin40k", method, value, 0, small_folder, TINY)
@@ -1044,6 +1060,7 @@ def test_every_job_has_the_arguments_of_its_fit(path):
         inspect.signature(job.work).bind(**job.key, **more, folder=None, plan=QUICK)
 
 
+@pytest.mark.usefixtures("_small_models")
 def test_search_and_tables_fit_together(monkeypatch, small_folder, results):
     for name, method in METHODS.items():
         monkeypatch.setitem(METHODS, name, replace(method, fit_settings=method.fit_settings[1:3]))
