@@ -32,22 +32,26 @@ X = Annotated[
 Y = Annotated[str, typer.Option("--y", metavar="NAME", help="Column of the target, by name or number.")]
 Skip = Annotated[int, typer.Option(metavar="ROWS", min=0, help="Leave out so many rows at the beginning.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Learn rows far outside of what the map knows, or learned before.")
+    bool, typer.Option("--force", help="Also learn rows far outside of what is known, or learned before.")
 ]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help=f"{METHOD_NAMES}. By default wgpr.")]
 Settings = Annotated[
     list[str],
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting, see 'wgpr settings'. May be repeated."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting of the method, see 'wgpr settings'. Repeatable."),
 ]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file. By default wgpr.toml, if it exists.")]
 Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
 Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY.")]
-At = Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input of more than two. May be repeated.")]
+At = Annotated[
+    list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input, if there are more than two. Repeatable.")
+]
 Level = Annotated[float, typer.Option(metavar="P", help="Probability of the interval from lower to upper.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _table_option = partial(typer.Option, rich_help_panel="How tables are read")
-NoData = Annotated[list[float], _table_option(metavar="VALUE", help="Leave out rows with this value. May be repeated.")]
+NoData = Annotated[
+    list[float], _table_option(metavar="VALUE", help="Leave out rows with this value, such as -99999. Repeatable.")
+]
 
 
 def table_options(
@@ -56,7 +60,7 @@ def table_options(
     header: Annotated[
         bool | None, _table_option("--header/--no-header", help="Is the first line one of names? By default detected.")
     ] = None,
-    missing: Annotated[str, _table_option(metavar="error|skip", help="For rows that lack a number.")] = "",
+    missing: Annotated[str, _table_option(metavar="error|skip", help="What to do with rows that lack a number.")] = "",
     nodata: NoData = [],  # noqa: B006 (typer copies it)
 ) -> dict[str, Any]:
     """Arguments of `TableFormat`: those that were given."""

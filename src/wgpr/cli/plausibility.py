@@ -22,7 +22,7 @@ _NO_DATA = [-999.0, -32768.0, 32767.0, *(sign * (10.0**n - 1) for n in range(4, 
 _NO_DATA_FACTOR = 10.0
 _HUGE = 1e30
 # Rows that represent a map, or the beginning of a table.
-_SAMPLE = 1000
+_SAMPLE = 200
 # A table is recognised by its first rows. With fewer rows it may be the same by chance.
 _MIN_HEAD, _MAX_HEAD = 10, 32
 _MAX_TABLES = 1000

@@ -45,8 +45,8 @@ def stream(
     setting: opt.Settings = [],  # noqa: B006
     config: opt.Config = None,
     level: opt.Level = 0.95,
-    save_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Interval of saving.")] = 60.0,
-    report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Interval of reports.")] = 1000,
+    save_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Time between two savings.")] = 60.0,
+    report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows between two reports.")] = 1000,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a line that would be left out.")] = False,
     force: opt.Force = False,
     nodata: opt.NoData = [],  # noqa: B006

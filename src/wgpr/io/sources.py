@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain, islice
+from itertools import chain, islice, product
 from math import inf, nan
 from typing import Any, BinaryIO, Literal
 
@@ -296,10 +296,9 @@ def _cells(lines: list[str], separator: str) -> list[list[str]]:
 def _likely_marks(lines: list[str], format: TableFormat) -> tuple[str, Decimal]:
     """The separator and the decimal mark that are given, or else those with which most cells are numbers."""
     rows = {separator: _cells(lines, separator) for separator in format.separator or "\t;,| "}
-    decimals = [format.decimal] if format.decimal else list(_NUMBER)
-    pairs = [(separator, decimal) for separator in rows for decimal in decimals]
-    distinct = [(separator, decimal) for separator, decimal in pairs if separator != decimal]
-    return max(distinct or pairs, key=lambda pair: _plausibility(rows[pair[0]], pair[1]))
+    pairs = list(product(rows, [format.decimal] if format.decimal else _NUMBER))
+    distinct = [pair for pair in pairs if pair[0] != pair[1]] or pairs
+    return max(distinct, key=lambda pair: _plausibility(rows[pair[0]], pair[1]))
 
 
 def _plausibility(rows: list[list[str]], decimal: Decimal) -> tuple[float, float, int]:
