@@ -1,0 +1,63 @@
+"""Accuracy of the defaults on realistic streams: RMSE and coverage of the 95 % interval, at rows not learned.
+
+The rows come in their natural order, some at a time, as on a vehicle. Measured values stand beside the limits.
+"""
+
+import numpy as np
+import pytest
+
+from wgpr import WGPRegressor
+from wgpr.datasets import two_regimes
+from wgpr.metrics import scores
+from wgpr.survey import fly, jacksboro
+
+PIECE = 70
+
+
+def scores_of_defaults(X, y, X_test, y_test):
+    model = WGPRegressor()
+    for start in range(0, len(y), PIECE):
+        model.partial_fit(X[start : start + PIECE], y[start : start + PIECE])
+    return scores(y_test, *model.predict(X_test, return_std=True)), model.n_models_
+
+
+def smooth_field(X, rng, n_waves=200):
+    """A draw of a Gaussian process with length-scale 1 and amplitude 1, approximated by random waves: (n,)."""
+    frequencies, phases = rng.normal(size=(X.shape[1], n_waves)), rng.uniform(0.0, 2.0 * np.pi, n_waves)
+    return np.sqrt(2.0 / n_waves) * np.cos(X @ frequencies + phases).sum(axis=1)
+
+
+def test_small_terrain():
+    """The middle quarter of the demo's terrain: 2,222 samples along flight lines, 5,000 nodes anywhere."""
+    terrain = jacksboro()
+    n_rows, n_columns = terrain.elevation.shape
+    part = terrain.part(slice(n_rows // 4, 3 * n_rows // 4), slice(n_columns // 4, 3 * n_columns // 4))
+    survey = fly(part, n_test=5_000, random_state=0)
+    found, n_models = scores_of_defaults(survey.X, survey.y, survey.X_test, survey.y_test)
+    assert found.rmse <= 32.5  # 30.9 m; linear interpolation has 31.5, the standard deviation is 177
+    assert 0.9 <= found.coverage <= 0.995  # 0.991
+    assert n_models <= 15  # 7
+
+
+def test_two_regimes():
+    """Every other sample of a line that is smooth on the left and rugged on the right; the noise is 0.25.
+
+    The mean of three lines: the last bits of the rows, which differ between machines, change an RMSE by up to 0.01.
+    """
+    lines = [two_regimes(random_state=seed) for seed in range(3)]
+    results = [scores_of_defaults(X[::2], y[::2], X[1::2], y[1::2]) for X, y, _ in lines]
+    assert np.mean([found.rmse for found, _ in results]) <= 0.285  # 0.251, 0.251, 0.30
+    assert 0.94 <= np.mean([found.coverage for found, _ in results]) <= 0.99  # 0.984, 0.987, 0.972
+    assert all(2 <= n_models <= 3 for _, n_models in results)  # 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_stationary_stream(seed):
+    """A smooth field of two inputs in random order; the noise is 0.2."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 8.0, (4_000, 2))
+    y = smooth_field(X, rng) + 0.2 * rng.normal(size=len(X))
+    found, n_models = scores_of_defaults(X[:3_000], y[:3_000], X[3_000:], y[3_000:])
+    assert found.rmse <= 0.21  # 0.200, 0.198, 0.201
+    assert 0.93 <= found.coverage <= 0.975  # 0.960, 0.949, 0.948
+    assert n_models <= 2  # 1
