@@ -493,6 +493,9 @@ def test_inputs_that_are_called_like_answers(wgpr):
 def test_places_outside_the_data_are_told(wgpr, fitted_map):
     Path("far.csv").write_text("east,north\n1,1\n1e6,1\n")
     assert "50% of the places are outside" in wgpr("predict", fitted_map, "far.csv", "-o", "answers.csv")[2]
+    Path("far.csv").write_text("east,north,depth\n1e6,1,3\n2e6,1,4\n")
+    for command in ("predict", "evaluate"):
+        assert "all of the places are outside" in wgpr(command, fitted_map, "far.csv")[2]
     said = wgpr("grid", fitted_map, "--region", "2,22,1,2", "--spacing", "1", "-o", "a.nc")[2]
     assert "57% of the places are outside" in said  # 12 of 21 columns
     assert "outside" not in wgpr("grid", fitted_map, "--region", "2,4,1,2", "--spacing", "1", "-o", "a.nc")[2]

@@ -1,5 +1,6 @@
 """Helpers for tests with several threads: of Python, and of BLAS."""
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Thread
@@ -24,12 +25,16 @@ def set_blas_threads(n: int) -> None:
 
 
 def at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of the tasks, each in a thread of its own; all threads start at the same moment."""
-    barrier = Barrier(len(tasks))
+    """The results of the tasks, each in a thread of its own; all start at the same moment and take turns very often."""
+    barrier, interval = Barrier(len(tasks)), sys.getswitchinterval()
 
     def run(task: Callable[[], Any]) -> Any:
         barrier.wait(timeout=30)
         return task()
 
-    with ThreadPoolExecutor(len(tasks)) as pool:
-        return list(pool.map(run, tasks))
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            return list(pool.map(run, tasks))
+    finally:
+        sys.setswitchinterval(interval)

@@ -2,8 +2,10 @@
 
 import copy
 import gc
+import itertools
 import pickle
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -34,12 +36,14 @@ from streams import (
     streamed,
     travelling,
 )
+from threads import at_once
 from wgpr import (
     Barycenter,
     Hyperparameters,
     LocalGPRegressor,
     Nearest,
     Regional,
+    SparseGPRegressor,
     StreamingGPRegressor,
     WGPRegressor,
 )
@@ -249,6 +253,34 @@ def test_predict_is_pure(regressor):
     np.testing.assert_array_equal(QUERIES, given)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@every_estimator
+def test_threads_that_predict_at_once_get_the_same_answers(regressor):
+    """From a model that has not predicted yet, so that all threads fill its caches at the same time."""
+    alone, asked = (fitted(regressor) if regressor is SparseGPRegressor else streamed(regressor) for _ in range(2))
+    parts = np.array_split(queries(200), 8)
+    expected = [alone.predict(part, return_std=True) for part in parts]
+    found = at_once([partial(asked.predict, part, return_std=True) for part in parts])
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), np.concatenate(expected, axis=1))
+
+
+def test_threads_that_predict_while_another_learns_get_answers_of_one_state():
+    """Each answer is that of the model before or after a step, and learning is not disturbed."""
+    X, y = travelling(200)
+    estimator, alone = (small(WGPRegressor).partial_fit(X[:100], y[:100]) for _ in range(2))
+    states = [alone.predict(QUERIES)]
+    for row, target in zip(X[100:, None], y[100:, None], strict=True):
+        states.append(alone.partial_fit(row, target).predict(QUERIES))
+
+    def learn():
+        for row, target in zip(X[100:, None], y[100:, None], strict=True):
+            estimator.partial_fit(row, target)
+
+    *answers, _ = at_once([*3 * [lambda: [estimator.predict(QUERIES) for _ in range(20)]], learn])
+    for answer in itertools.chain(*answers):
+        assert any(np.array_equal(answer, state) for state in states)
+    assert_same_learning(estimator, alone)
 
 
 @every_online_estimator

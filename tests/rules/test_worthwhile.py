@@ -9,6 +9,7 @@ from wgpr import Regional, SquaredExponential, WGPRegressor
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation
+from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.sparse import AdaptiveSparseLearner
 from wgpr.rules.splitting import Worthwhile
@@ -38,6 +39,12 @@ def grown(X, y, **options):
 @pytest.mark.parametrize("d", [1, 2])
 def test_a_stationary_stream_is_one_model(d, seed):
     assert grown(*stationary(300, d, seed)).n_models_ == 1
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_a_stationary_stream_is_one_model_if_models_forget(d):
+    """Updates and uncompressed evidence are both those of the model that has forgotten."""
+    assert grown(*stationary(300 if d == 2 else 600, d, 1), forgetting=0.9).n_models_ == 1
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -134,3 +141,17 @@ def test_at_the_limit_of_models_lack_of_room_is_no_reason_for_a_new_one():
         ensemble, _ = evaluations[1].apply(full)
     assert any(free is None and full is not None for free, full in decisions)  # want of room was the only reason
     assert all(free is None or full == free for free, full in decisions)
+
+
+def test_exact_models_are_compared_with_a_new_one():
+    """An exact update is not compressed, so that only another regime is a reason for a new model."""
+    X, y = stationary(120, 1, 0)
+    learner = ExactLearner(KERNEL, hyperparameters(KERNEL, 1), 0.0)
+    model = learner.start(X[:60], y[:60], np.random.default_rng(0))
+    of_the_same, of_another = (
+        BatchEvaluation(Ensemble.of([model], 1), learner, X[60:], targets, n_candidates=2, seed=0, number=1)
+        for targets in (y[60:], 30.0 + y[60:])
+    )
+    assert of_the_same.uncompressed_evidence(0) == of_the_same.updated(0).log_evidence
+    assert Worthwhile().assign(of_the_same)[0].model == 0
+    assert Worthwhile().assign(of_another)[0].model is None

@@ -88,7 +88,8 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
 
     def _method(self) -> Method:
         """The method, made again only if a setting was replaced."""
-        settings = [value for name, value in vars(self).items() if not name.startswith("_") and not name.endswith("_")]
+        attributes = list(vars(self).items())  # at once: another thread may add `_known_method`
+        settings = [value for name, value in attributes if not name.startswith("_") and not name.endswith("_")]
         known, method = getattr(self, "_known_method", ([], None))
         if (
             method is None

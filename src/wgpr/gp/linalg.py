@@ -50,6 +50,7 @@ class _BlasLimit:
     def set(self) -> None:
         with self._lock:
             if self._n_users == 0:
+                self._clear_owner()
                 self._limiter = _blas().limit(limits=1, user_api="blas")
             self._n_users += 1
 
@@ -57,7 +58,15 @@ class _BlasLimit:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
+                self._clear_owner()
                 self._limiter.restore_original_limits()
+                self._clear_owner()
+
+    def _clear_owner(self) -> None:
+        """In threadpoolctl 3.8 the thread that set the limit owns it while it lives: calls of others do nothing."""
+        for library in _blas().lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
 
 
 _blas_limit = _BlasLimit()
