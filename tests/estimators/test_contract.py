@@ -265,9 +265,9 @@ def test_threads_that_predict_at_once_get_the_same_answers(regressor):
     np.testing.assert_array_equal(np.concatenate(found, axis=1), np.concatenate(expected, axis=1))
 
 
-def test_threads_that_predict_while_another_learns_get_answers_of_one_state():
-    """Each answer is that of the model before or after a step, and learning is not disturbed."""
-    X, y = travelling(200)
+def test_threads_that_predict_while_another_learns_get_means_of_one_state():
+    """Each mean is that of the model before or after a row, and learning is not disturbed."""
+    X, y = travelling(140)
     estimator, alone = (small(WGPRegressor).partial_fit(X[:100], y[:100]) for _ in range(2))
     states = [alone.predict(QUERIES)]
     for row, target in zip(X[100:, None], y[100:, None], strict=True):
@@ -277,7 +277,7 @@ def test_threads_that_predict_while_another_learns_get_answers_of_one_state():
         for row, target in zip(X[100:, None], y[100:, None], strict=True):
             estimator.partial_fit(row, target)
 
-    *answers, _ = at_once([*3 * [lambda: [estimator.predict(QUERIES) for _ in range(20)]], learn])
+    *answers, _ = at_once([*3 * [lambda: [estimator.predict(QUERIES) for _ in range(10)]], learn])
     for answer in itertools.chain(*answers):
         assert any(np.array_equal(answer, state) for state in states)
     assert_same_learning(estimator, alone)
