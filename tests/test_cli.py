@@ -693,6 +693,14 @@ def test_what_was_guessed_is_said(wgpr):
     assert (code, "--y" in said, Path("d.map").exists()) == (2, True, False)
 
 
+def test_the_demo_takes_no_line_number_as_the_target(wgpr, monkeypatch):
+    learned = []
+    monkeypatch.setattr("wgpr.cli.demo.run_demo", lambda *_, data, **__: learned.append(data[-1]))
+    survey(40).assign(line=np.arange(40)).to_csv("lines.csv", index=False)
+    code, _, said = wgpr("demo", "--data", "lines.csv")
+    assert (code, learned, "warning: guessed" in said) == (0, [NAMES], True)
+
+
 # Two programs, one map
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dger, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf, dtrtri
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -41,6 +41,10 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+# In threadpoolctl 3.8 the thread that set the limit of OpenBLAS owns it while it lives: calls of others do nothing.
+_clear_owner = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+
+
 class _BlasLimit:
     """One limit for all threads of the process: set by the first that needs it, lifted by the last that leaves."""
 
@@ -50,7 +54,7 @@ class _BlasLimit:
     def set(self) -> None:
         with self._lock:
             if self._n_users == 0:
-                self._clear_owner()
+                _clear_owner(force=True)
                 self._limiter = _blas().limit(limits=1, user_api="blas")
             self._n_users += 1
 
@@ -58,15 +62,9 @@ class _BlasLimit:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
-                self._clear_owner()
+                _clear_owner(force=True)
                 self._limiter.restore_original_limits()
-                self._clear_owner()
-
-    def _clear_owner(self) -> None:
-        """In threadpoolctl 3.8 the thread that set the limit owns it while it lives: calls of others do nothing."""
-        for library in _blas().lib_controllers:
-            if hasattr(library, "clear_controlling_thread"):
-                library.clear_controlling_thread(force=True)
+                _clear_owner(force=True)
 
 
 _blas_limit = _BlasLimit()
