@@ -1,4 +1,4 @@
-"""Online Gaussian process regression for worlds that are not the same everywhere.
+"""Online Gaussian process regression for fields that are not the same everywhere.
 
 The public names are listed in `__init__.pyi`. Each is imported when it is first used (PEP 562), so that `import wgpr`
 takes milliseconds.

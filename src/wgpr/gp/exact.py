@@ -183,8 +183,8 @@ class ExactLearner:
         S, _ = cholesky_with_jitter(innovation)
         L = np.zeros((n_old + n_new, n_old + n_new), order="F")
         L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
-        surprise = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
-        return L, -0.5 * float(inner(surprise, surprise) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
+        whitened = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
+        return L, -0.5 * float(inner(whitened, whitened) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
 
 
 def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
