@@ -183,8 +183,8 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         Mean (n,), standard deviations of an observation and of the field (n,), and which local model answers (n,), as
         `model_index` has it.
         """
-        ensemble, units, queries = self._prepared(X)
         with one_blas_thread():
+            ensemble, units, queries = self._prepared(X)
             mean, variance, noise, owners = predict_with_owners(ensemble, self._method().prediction, queries)
         variance = variance * self._calibration_factor() ** 2
         observed, field = units.target_scale * np.sqrt(variance + noise), units.target_scale * np.sqrt(variance)
