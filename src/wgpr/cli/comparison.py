@@ -8,7 +8,7 @@ import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import QhullError
 
-from wgpr.cli.console import ProgressBar, format_count
+from wgpr.cli.console import format_count, progress_bar
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.io.grids import predict_one_output
@@ -54,10 +54,10 @@ def _result(survey: Survey, name: str, model: OnlineRegressor) -> MethodResult:
 def _learn(survey: Survey, name: str, model: OnlineRegressor) -> float:
     """Stream the survey into a model; returns the seconds that it took."""
     started, n_rows = perf_counter(), len(survey.y)
-    with ProgressBar(name, n_rows) as progress:
+    with progress_bar(name, n_rows) as show:
         for first in range(0, n_rows, _ROWS_AT_A_TIME):
             model.partial_fit(*survey.rows(slice(first, first + _ROWS_AT_A_TIME)))
-            progress.show(first, format_count(model.n_models_, "model"))
+            show(first, format_count(model.n_models_, "model"))
         model.flush()
     return perf_counter() - started
 

@@ -60,11 +60,11 @@ class Chunk:
 
 
 class Table:
-    """Files with the same columns, in whatever order, as one long table that is read once.
+    """Files with the same columns, in whatever order, as one long table. Standard input can be read only once.
 
     names : the columns to be used if none are chosen.
     total_bytes : of all files, None if standard input is among them; bytes_read : how many of them are read.
-    n_rows : rows given so far; n_skipped : rows left out so far.
+    n_rows : rows given so far by the last call of `chunks`; n_skipped : rows left out so far.
 
     Parameters
     ----------
@@ -145,6 +145,7 @@ class Table:
             raise TableError(f"{file} {what}; check how it was made") from error
 
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
+        self.n_rows = self.n_skipped = self._bytes_behind = 0
         for path in self._paths:
             with self._opened(path) as source:
                 self._source, places = source, positions
