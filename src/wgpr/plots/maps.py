@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import cos, radians, sqrt
 from typing import Any, TypedDict, Unpack
 
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -23,6 +24,10 @@ _PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
 _OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
 _ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and height
+_NUMBER_STYLE: dict[str, Any] = {
+    "ha": "center", "va": "center", "fontsize": "small", "zorder": 3, "clip_on": True,
+    "path_effects": [withStroke(linewidth=2.5, foreground="white")],
+}
 
 Source = EnsembleRegressor | xr.Dataset
 
@@ -89,7 +94,7 @@ def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridAr
     Neighbouring models differ in colour; colours repeat. The index of a model is written on it where there is room.
     Dots are pseudo-inputs, if `source` is a model of two inputs.
     """
-    models, ax = grid_to_draw(source, 2, **grid)["model"], style.axes_or_current(ax)
+    models, ax = grid_to_draw(source, 2, **grid)["model"], ax or plt.gca()
     owner, (x, y) = models.values, horizontal_and_vertical(models)
     colours = colour_numbers(owner, len(_PALE))[owner]
     ax.pcolormesh(x, y, colours, cmap=ListedColormap(_PALE), vmin=0, vmax=len(_PALE) - 1, rasterized=True)
@@ -97,7 +102,7 @@ def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridAr
     for number in np.unique(owner).tolist():
         row, column, room = innermost(owner, number)
         if room > _ROOM_FOR_A_NUMBER:
-            _write_number(ax, float(x[column]), float(y[row]), number)
+            ax.text(float(x[column]), float(y[row]), str(number), **_NUMBER_STYLE)
     _frame(ax, x, y)
     if isinstance(source, EnsembleRegressor) and not grid.get("at"):
         mark_pseudo_inputs(ax, source)
@@ -180,7 +185,7 @@ def _draw_field(
     field: xr.DataArray, label: str, ax: Axes | None, cmap: str, vmin: float | None, vmax: float | None
 ) -> Axes:
     """A field with its two coordinates, and a colour bar with a label."""
-    ax, values, (x, y) = style.axes_or_current(ax), field.values, horizontal_and_vertical(field)
+    ax, values, (x, y) = ax or plt.gca(), field.values, horizontal_and_vertical(field)
     low, high = _colour_scale(values, vmin, vmax)
     mesh = ax.pcolormesh(x, y, values, shading="nearest", cmap=cmap, vmin=low, vmax=high, rasterized=True)
     _frame(ax, x, y)
@@ -210,9 +215,3 @@ def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
 def _mark(ax: Axes, positions: Array, **how: Any) -> None:
     size = float(np.clip(90.0 / np.sqrt(len(positions) + 1.0), 1.2, 4.0))
     ax.plot(*positions.T, ".", markersize=size, markeredgewidth=0, scalex=False, scaley=False, **how)
-
-
-def _write_number(ax: Axes, x: float, y: float, number: int) -> None:
-    outline = withStroke(linewidth=2.5, foreground="white")
-    how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small", "path_effects": [outline]}
-    ax.text(x, y, str(number), zorder=3, clip_on=True, **how)
