@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from wgpr import plots, report
-from wgpr.cli.comparison import INTERPOLATION, MethodResult, compare_methods
+from wgpr.cli.comparison import MethodResult, compare_methods
 from wgpr.cli.console import inform, stderr, stdout
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.files import write_file
 from wgpr.report import Picture, Section
 from wgpr.survey import Survey, fly, hold_out, jacksboro
 
@@ -35,23 +36,23 @@ _PROCEDURE = (
 )
 _LEGEND = (
     "RMSE and NLPD (negative log predictive density): less is better. In 95 %: how many points are inside the 95 % "
-    "interval. Seconds: of learning. Map: size of what must be kept to predict."
+    "interval; with fewer than 95 % the intervals are too narrow. Seconds: of learning. Map: size of what must be kept "
+    "to predict; of interpolation these are all samples."
 )
 _MAP = "The prediction of WGPR, its uncertainty, its local models, and the history of its decisions."
 _CALIBRATION = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
 
 
 class DemoResult(NamedTuple):
-    """The survey, the results in the order of the table, and the files that were written."""
+    """The survey, the results in the order of the table, and the report."""
 
     survey: Survey
     results: tuple[MethodResult, ...]
     page: Path
-    pictures: tuple[Path, ...]
 
 
 def run_demo(
-    output: str | Path,
+    folder: Path,
     *,
     quick: bool = False,
     data: tuple[Array, Array, Sequence[str]] | None = None,
@@ -61,7 +62,7 @@ def run_demo(
 
     Parameters
     ----------
-    output : folder of the report, its pictures and the map; or the file of the report, if it ends in .html.
+    folder : of the report and the map; it is made if it does not exist.
     quick : a smaller survey: the middle quarter of the terrain, or the first 2,500 of the user's rows.
     data : the user's own survey: X (n, d), y (n,), and the names of the columns of X and of y.
     seed : of the noise, the held-out points and the models.
@@ -73,16 +74,16 @@ def run_demo(
     _print_table(table)
     source = _OWN_ROWS if survey.terrain is None else _TERRAIN
     paragraphs = [source.format(n_rows=len(survey.y)), _PROCEDURE.format(seed=seed)]
+    page, map_file = folder / "report.html", folder / "wgpr.map"
     with stderr.status("drawing the report"):
-        sections = [
-            Section("Survey and methods", paragraphs),
-            Section("Results", [table, *conclusions(survey, results)]),
-            Section("Pictures", _pictures(survey, results[0], model)),
-        ]
-        page, pictures = report.write_report(output, survey.name, sections, footer="Made by wgpr demo.")
-    model.save(page.with_name("wgpr.map"))
-    inform(f"Report: {page}\nMap: {page.with_name('wgpr.map')} (try wgpr info, wgpr plot)")
-    return DemoResult(survey, results, page, pictures)
+        pictures = Section("Pictures", _pictures(survey, results[0], model))
+        sections = [Section("Survey and methods", paragraphs), Section("Results", [table]), pictures]
+        text = report.html_page(survey.name, sections, footer="Made by wgpr demo.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(page, text.encode())
+    model.save(map_file)
+    inform(f"Report: {page}\nMap: {map_file} (try wgpr info, wgpr plot)")
+    return DemoResult(survey, results, page)
 
 
 def methods(seed: int) -> dict[str, OnlineRegressor]:
@@ -148,35 +149,6 @@ def _rounded(value: float) -> str:
     ('31.0', '0.0123', '100', '12,346')
     """
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
-
-
-def conclusions(survey: Survey, results: Sequence[MethodResult]) -> list[str]:
-    """What the table shows, in words, whichever method is ahead."""
-    wgpr, last = results[0], results[-1]
-    accuracy = [_on_accuracy(wgpr, last, survey.unit)] if last.method == INTERPOLATION else []
-    return [*accuracy, _on_uncertainty(wgpr.scores.coverage or 0.0)]
-
-
-def _on_accuracy(wgpr: MethodResult, interpolation: MethodResult, unit: str) -> str:
-    error, other = wgpr.scores.rmse, interpolation.scores.rmse
-    errors = f"an RMSE of {_rounded(error)} {unit}".rstrip() + f" against {_rounded(other)} {unit}".rstrip()
-    if error < 0.98 * other:
-        return f"WGPR is more accurate than linear interpolation: {errors}."
-    if error <= 1.02 * other:
-        return f"WGPR is as accurate as linear interpolation: {errors}."
-    return (
-        f"Linear interpolation is more accurate than WGPR: {errors}. It keeps every sample, which is hard to beat "
-        "where samples are dense and have little noise. WGPR sees each sample once and keeps a summary."
-    )
-
-
-def _on_uncertainty(coverage: float) -> str:
-    limits = {0.85: "far too narrow", 0.93: "a little too narrow", 0.97: "about right"}
-    judgement = next((words for limit, words in limits.items() if coverage < limit), "too wide")
-    return (
-        "WGPR predicts its own error, and so where another survey line would help most; interpolation does not. "
-        f"Of the held-out points, {coverage:.1%} are inside the 95 % interval: the intervals are {judgement}."
-    )
 
 
 def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> list[Picture]:

@@ -25,7 +25,11 @@ _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
 _OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
 _ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and height
 _NUMBER_STYLE: dict[str, Any] = {
-    "ha": "center", "va": "center", "fontsize": "small", "zorder": 3, "clip_on": True,
+    "ha": "center",
+    "va": "center",
+    "fontsize": "small",
+    "zorder": 3,
+    "clip_on": True,
     "path_effects": [withStroke(linewidth=2.5, foreground="white")],
 }
 
