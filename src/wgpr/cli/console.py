@@ -108,16 +108,16 @@ def _handled(signals: list[signal.Signals], handler: Any) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A line on standard error, if that is a terminal; yields a function that shows how much is done, and a text.
+def progress_bar(title: str, n_rows: int = 0) -> Iterator[Callable[[int, str], None]]:
+    """A line on standard error, if that is a terminal; yields a function that shows how many rows are done, and a text.
 
-    total : of rows or bytes, None if it is not known.
+    n_rows : of all, 0 if it is not known.
     """
     known: list[Any] = [progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), progress.TimeRemainingColumn()]
-    columns: list[Any] = [title, *(known if total else [progress.SpinnerColumn(), progress.TimeElapsedColumn()])]
+    columns: list[Any] = [title, *(known if n_rows else [progress.SpinnerColumn(), progress.TimeElapsedColumn()])]
     options: dict[str, Any] = {"console": stderr, "transient": True, "disable": not stderr.is_terminal}
     with progress.Progress(*columns, "{task.fields[text]}", **options) as bar:
-        task = bar.add_task(title, total=total, text="")
+        task = bar.add_task(title, total=n_rows or None, text="")
         yield lambda n_done, text: bar.update(task, completed=n_done, text=text)
 
 

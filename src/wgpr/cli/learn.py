@@ -124,7 +124,7 @@ def learn_table(
     check = TableCheck(model, is_strict=n_before > 0 and not force)
     with interruptible():
         try:
-            if table.total_bytes is not None:
+            if not table.is_pipe:
                 _check_all(check, table, columns, skip)
             _learn(model, check, table, columns, skip)
         except KeyboardInterrupt:
@@ -145,10 +145,10 @@ def learn_table(
 
 
 def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
-    with progress_bar("checking", table.total_bytes) as show:
+    with progress_bar("checking") as show:
         for chunk in _chunks_after(skip, table.chunks(columns)):
             check.add(chunk)
-            show(table.bytes_read, format_count(table.n_rows, "row"))
+            show(table.n_rows, format_count(table.n_rows, "row"))
 
 
 def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -163,7 +163,7 @@ def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: S
     """Learn a table, which was checked unless it is a pipe."""
     names = [*input_names(model), target_name(model)] if n_seen(model) else columns
     chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
-    if table.total_bytes is None:
+    if table.is_pipe:
         chunks = map(check.add, chunks)
     if not isinstance(model, OnlineRegressor):
         model.fit(*_as_frames(np.concatenate([chunk.values for chunk in chunks]), names))

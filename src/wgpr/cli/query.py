@@ -153,12 +153,12 @@ def read_all(table: Table, columns: Sequence[str]) -> Array:
 def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> Iterator[Chunk]:
     """The chunks of a table, with a progress bar. At the end it is said how many rows are outside of the data."""
     n_outside, (low, high) = 0, model.bounds_
-    with progress_bar("predicting", table.total_bytes) as show:
+    with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
             X = chunk.values[:, : len(low)]
             n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
             yield chunk
-            show(table.bytes_read, format_count(table.n_rows, "row"))
+            show(table.n_rows, format_count(table.n_rows, "row"))
     _inform_outside(n_outside, table.n_rows)
 
 

@@ -4,7 +4,6 @@ import codecs
 import csv
 import gzip
 import io
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,14 +72,13 @@ class Source:
     """One file as a table that is read once.
 
     file : its name in messages; names : of all columns; n_default : how many of them to use if none are chosen.
-    bytes_read : how far the reading is; row : what messages call a row; has_header : whether columns have names there.
+    row : what messages call a row; has_header : whether columns have names there.
     decimal : the mark in cells that are text.
     """
 
     file: str
     names: tuple[str, ...]
     n_default: int
-    bytes_read = 0
     row = "row"
     has_header = True
     decimal: Decimal = "."
@@ -135,8 +133,8 @@ class TextSource(Source):
     row = "line"
 
     def __init__(self, file: str, binary: BinaryIO, format: TableFormat) -> None:
-        self.file, self._binary = file, _CountingReader(binary)
-        lines = ("\n" if _is_ignored(line) else line for line in _decoded(self._binary))
+        self.file = file
+        lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _decoded(_Unclosed(binary)))
         n_blank, head = _first_lines(lines)
         if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
@@ -158,10 +156,8 @@ class TextSource(Source):
         """Lines (n,), and columns of text. Of each record only the cells that are used stay in memory."""
         chosen = ((line, *(self._checked(line, cells)[k] for k in positions)) for line, cells in self._records)
         while rows := list(islice(chosen, n_rows)):
-            self.bytes_read = self._binary.n_bytes
             lines, *columns = zip(*rows, strict=True)
             yield lines, columns
-        self.bytes_read = self._binary.n_bytes
 
     def _checked(self, line: int, cells: list[str]) -> list[str]:
         if len(cells) != len(self.names):
@@ -182,19 +178,17 @@ class TextSource(Source):
             raise TableError(f"{self.file}, line {line}: a quoted cell has no proper end; {advice}") from error
 
 
-class _CountingReader(io.RawIOBase):
-    """The bytes of a file, counted as they are read; the file is closed by whoever opened it."""
+class _Unclosed(io.RawIOBase):
+    """The bytes of a file, which is closed by whoever opened it."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self.n_bytes = file, 0
+        self._file = file
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        n_bytes = self._file.readinto1(buffer)
-        self.n_bytes += n_bytes
-        return n_bytes
+        return self._file.readinto1(buffer)
 
 
 def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
@@ -213,10 +207,6 @@ def _latin_1(error: Any) -> tuple[str, int]:
 
 
 codecs.register_error("wgpr-latin-1", _latin_1)
-
-
-def _is_ignored(line: str) -> bool:
-    return line.lstrip()[:1] in ("", "#")
 
 
 def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
@@ -273,10 +263,9 @@ class ParquetSource(Source):
         names = [self.names[position] for position in positions]
         if max(map(self.names.count, names)) > 1:
             raise TableError(f"{self.file} has several columns with the same name; rename them")
-        n_read, n_total, n_bytes = 0, self._parquet_file.metadata.num_rows, os.path.getsize(self.file)
+        n_read = 0
         for batch in self._parquet_file.iter_batches(n_rows, columns=list(dict.fromkeys(names))):
             n_read += batch.num_rows
-            self.bytes_read = n_bytes * n_read // n_total
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             yield range(n_read - batch.num_rows + 1, n_read + 1), columns
 
@@ -330,6 +319,5 @@ class NpzSource(Source):
             told = " and ".join(f"{len(self._columns[self.names[k]])} in {self.names[k]}" for k in positions)
             raise TableError(f"{self.file}: the arrays differ in length, {told}; choose arrays that belong together")
         for start in range(0, n, n_rows):
-            stop = min(start + n_rows, n)
-            self.bytes_read = os.path.getsize(self.file) * stop // n
-            yield range(start + 1, stop + 1), [column[start:stop] for column in columns]
+            block = [column[start : start + n_rows] for column in columns]
+            yield range(start + 1, start + 1 + len(block[0])), block
