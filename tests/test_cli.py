@@ -677,8 +677,9 @@ def test_a_pipe_that_breaks_off_loses_nothing(wgpr, fitted_map, monkeypatch):
 def test_what_was_guessed_is_said(wgpr):
     write_survey("survey.csv", 40)
     said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")[2]
-    assert "warning: guessed" in said
-    assert "--y" in said
+    assert "warning: guessed: inputs east, north; target depth; use --x and --y to choose others\n" in said
+    said = wgpr("fit", "survey.csv", "--x", "1,2", *SMALL, "-o", "a.map")[2]
+    assert "warning: guessed: target depth; use --y to choose others\n" in said
     assert "guessed" not in wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", *SMALL, "-o", "a.map")[2]
     survey(40).rename(columns={"depth": "a"}).assign(b=survey(40, seed=1)["depth"]).to_csv("unclear.csv", index=False)
     code, _, said = wgpr("fit", "unclear.csv", *SMALL, "-o", "b.map")

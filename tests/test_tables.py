@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from wgpr.io.columns import columns_to_learn, guess_message
+from wgpr.io.columns import columns_to_learn
 from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 
 SKIP = TableFormat(missing="skip")
@@ -494,12 +494,7 @@ def test_other_columns_are_inputs_if_none_looks_like_an_index(file, names, kinds
     assert guess(file(f"{names}\n{rows_of(kinds)}"), y="c") == expected
 
 
-def test_the_user_is_told_what_is_guessed_or_asked(file):
-    columns = ["lon", "lat", "depth"]
-    told = "guessed: inputs lon, lat; target depth; use --x and --y to choose others"
-    assert guess_message(columns, [], None) == told
-    assert guess_message(columns, ["1", "2"], None) == "guessed: target depth; use --y to choose others"
-    assert guess_message(columns, ["1", "2"], "depth") == ""
+def test_the_user_is_asked_for_what_is_not_plain(file):
     table = Table([file("a,b,c\n" + rows_of("..."))])
     asked = "it is not plain which of the columns a, b, c is the target; name it with --y, and the inputs with --x"
     with pytest.raises(TableError, match=asked):

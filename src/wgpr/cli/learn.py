@@ -17,7 +17,7 @@ from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.columns import columns_of_map, columns_to_learn, guess_message
+from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.maps import load
 from wgpr.io.tables import Chunk, Table, TableError, expand
@@ -81,7 +81,7 @@ def update(
         table, model = open_table(data, tables), load(map_file)
         require_online(model)
         columns = columns_of_map(model, table, opt.split_names(x), y or None)
-        inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
+        announce_columns(columns, columns[:-1], columns[-1])
         exit_unless(learn_table(model, table, columns, writer, skip=skip, force=force))
 
 
@@ -92,11 +92,13 @@ def choose_columns(table: Table, x: Sequence[str], y: str | None) -> list[str]:
     return columns
 
 
-def announce_columns(columns: Sequence[str], x: Sequence[str] = (), y: str | None = None) -> None:
-    """Say which columns are learned and, if the user has not given all of `x` and `y`, that they were guessed."""
+def announce_columns(columns: Sequence[str], x: Sequence[str], y: str | None) -> None:
+    """Say which columns are learned and, if the user has not given all of `x` and `y`, which of them were guessed."""
     inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
-    if message := guess_message(columns, x, y):
-        warn(message)
+    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}"}
+    guessed |= {} if y else {"--y": f"target {columns[-1]}"}
+    if guessed:
+        warn(f"guessed: {'; '.join(guessed.values())}; use {' and '.join(guessed)} to choose others")
 
 
 def require_online(model: EnsembleRegressor) -> None:

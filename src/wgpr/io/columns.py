@@ -39,17 +39,6 @@ def columns_to_learn(table: Table, x: Sequence[str], y: str | None) -> list[str]
     return _distinct([*(inputs or _all_but(table, target)), target])
 
 
-def guess_message(columns: Sequence[str], x: Sequence[str], y: str | None) -> str:
-    """What `columns_to_learn` guessed; empty if the user named inputs and target.
-
-    >>> guess_message(["lon", "lat", "depth"], [], "depth")
-    'guessed: inputs lon, lat; use --x to choose others'
-    """
-    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}; "}
-    guessed |= {} if y else {"--y": f"target {columns[-1]}; "}
-    return f"guessed: {''.join(guessed.values())}use {' and '.join(guessed)} to choose others" if guessed else ""
-
-
 def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None) -> list[str]:
     """Names of the columns where the inputs and, last, the target of a map are in another table."""
     inputs = inputs_of_map(model, table, x)

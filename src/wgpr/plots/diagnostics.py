@@ -127,21 +127,15 @@ def plot_lengthscales(model: EnsembleRegressor, *, ax: Axes | None = None) -> Ax
     """
     ax, names = ax or plt.gca(), input_names(model)
     if model.n_models_:
-        ranges = np.ptp(model.bounds_, axis=0)
+        ranges, shifts = np.ptp(model.bounds_, axis=0), np.linspace(-0.3, 0.3, model.n_models_)
         lengthscales = np.array([theta.lengthscales for theta in model.hyperparameters_])
-        _draw_strips(ax, lengthscales / np.where(ranges > 0.0, ranges, np.nan))
+        style.make_logarithmic(ax)
+        for column, strip in enumerate((lengthscales / np.where(ranges > 0.0, ranges, np.nan)).T):
+            ax.plot(column + shifts, strip, ".", color=style.COLOURS[0], markersize=4, alpha=0.6)
+            ax.plot([column - 0.35, column + 0.35], 2 * [np.median(strip)], color=style.COLOURS[5], linewidth=1.5)
+        ax.axhline(1.0, color="0.6", linewidth=1.0, linestyle="--")
     else:
         style.write_in_middle(ax, "no local model yet")
     ax.set_xticks(range(len(names)), names, rotation=90 if len("".join(names)) > 40 else 0)
     ax.set_ylabel("length-scale / range")
     return ax
-
-
-def _draw_strips(ax: Axes, values: Array) -> None:
-    """The columns of `values` (J, d) side by side, each with its median; models are spread in their order."""
-    spread = np.linspace(-0.3, 0.3, len(values)) if len(values) > 1 else np.zeros(1)
-    style.make_logarithmic(ax)
-    for column, strip in enumerate(values.T):
-        ax.plot(column + spread, strip, ".", color=style.COLOURS[0], markersize=4, alpha=0.6)
-        ax.plot([column - 0.35, column + 0.35], 2 * [np.median(strip)], color=style.COLOURS[5], linewidth=1.5)
-    ax.axhline(1.0, color="0.6", linewidth=1.0, linestyle="--")

@@ -190,20 +190,16 @@ def _draw_field(
 ) -> Axes:
     """A field with its two coordinates, and a colour bar with a label."""
     ax, values, (x, y) = ax or plt.gca(), field.values, horizontal_and_vertical(field)
-    low, high = _colour_scale(values, vmin, vmax)
+    least, low, high, most = np.nanpercentile(values, (0.0, 0.5, 99.5, 100.0))
+    if most - least <= _OUTLIERS * (high - low) or high == low:
+        low, high = least, most
+    low, high = low if vmin is None else vmin, high if vmax is None else vmax
     mesh = ax.pcolormesh(x, y, values, shading="nearest", cmap=cmap, vmin=low, vmax=high, rasterized=True)
     _frame(ax, x, y)
     wide = 0.04 * sqrt(height_over_width(x, y) or 0.75)  # as many inches beside a tall map as beside a wide one
     ends = ("neither", "min", "max", "both")[int((values < low).any()) + 2 * int((values > high).any())]
     ax.figure.colorbar(mesh, cax=ax.inset_axes((1.0 + wide, 0.0, wide, 1.0)), label=label, extend=ends)
     return ax
-
-
-def _colour_scale(field: Array, vmin: float | None, vmax: float | None) -> tuple[float, float]:
-    least, low, high, most = np.nanpercentile(field, (0.0, 0.5, 99.5, 100.0))
-    if most - least > _OUTLIERS * (high - low) > 0.0:
-        least, most = low, high
-    return least if vmin is None else vmin, most if vmax is None else vmax
 
 
 def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
