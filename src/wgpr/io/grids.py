@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from math import floor, log10, prod, sqrt
+from math import log10, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,9 +127,11 @@ def plan_grid(
     if spacing is None:
         spacing = default_spacing(edges, square=_have_same_unit(labels, edges))
         if region is None:
-            edges = _widened(edges, np.array(spacing))
+            n_steps = np.ceil((edges[:, 1] - edges[:, 0]) / spacing - 1e-9)  # edges move apart to whole steps
+            edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
     steps = _checked_spacing(spacing, edges, labels)
-    nodes = [_nodes(low, high, step) for (low, high), step in zip(edges, steps, strict=True)]
+    n_steps = np.floor((edges[:, 1] - edges[:, 0]) / steps * (1.0 + 1e-12) + 1e-9).astype(int)
+    nodes = [low + step * np.arange(n + 1.0) for low, step, n in zip(edges[:, 0], steps, n_steps, strict=True)]
     return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
 
 
@@ -277,18 +279,6 @@ def _have_same_unit(names: Sequence[str], edges: Array) -> bool:
     is_known = unit == other is not None or {first.lower(), second.lower()} <= _GEOGRAPHIC.keys()
     limit = _LARGEST_RATIO if is_known else _LARGEST_RATIO_WITHOUT_UNITS
     return (is_known or unit == other) and bool(widths.max() <= limit * widths.min())
-
-
-def _widened(edges: Array, steps: Array) -> Array:
-    """Edges (k, 2) moved apart to a whole number of steps."""
-    widths = edges[:, 1] - edges[:, 0]
-    missing = np.ceil(widths / steps - 1e-9) * steps - widths
-    return edges + 0.5 * np.outer(missing, (-1.0, 1.0))
-
-
-def _nodes(low: float, high: float, step: float) -> Array:
-    n_steps = floor((high - low) / step * (1.0 + 1e-12) + 1e-9)
-    return low + step * np.arange(n_steps + 1, dtype=np.float64)
 
 
 def _predict_nodes(model: "EnsembleRegressor", plan: GridPlan) -> dict[str, NDArray[Any]]:

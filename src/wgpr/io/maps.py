@@ -67,7 +67,14 @@ def apply(old: Any, difference: bytes) -> Any:
     It predicts as the new one does, up to float32, and can learn more. It has the settings of `old`, no waiting rows
     and no history.
     """
-    contents = container.decode(_decompress(difference), "the difference")
+    decompressor = zlib.decompressobj()
+    try:
+        data = decompressor.decompress(difference, MAX_BYTES)
+    except zlib.error as error:
+        raise MapError(f"the difference is damaged ({error}); send it again") from error
+    if not decompressor.eof:
+        raise MapError("the difference is truncated; send it again")
+    contents = container.decode(data, "the difference")
     try:
         return old._with_state(updated_state(old, contents))
     except _WRONG_CONTENTS as error:
@@ -83,14 +90,3 @@ def _map_error(fault: str, error: Exception, remedy: str) -> MapError:
 
 def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
-
-
-def _decompress(difference: bytes) -> bytes:
-    decompressor = zlib.decompressobj()
-    try:
-        data = decompressor.decompress(difference, MAX_BYTES)
-    except zlib.error as error:
-        raise MapError(f"the difference is damaged ({error}); send it again") from error
-    if not decompressor.eof:
-        raise MapError("the difference is truncated; send it again")
-    return data

@@ -188,16 +188,16 @@ def _bad_cell(source: Source, line: int, position: int, cell: object) -> TableEr
 
 def expand(patterns: Iterable[str]) -> list[str]:
     """The files that the patterns stand for, line2 before line10; what exists under its own name is no pattern."""
-    return [path for pattern in patterns for path in _matches(pattern)]
-
-
-def _matches(pattern: str) -> list[str]:
-    if pattern == "-" or os.path.exists(pattern):
-        return [pattern]
-    paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-    if not paths:
-        raise TableError(f"no file matches {pattern}; check the name and the folder")
-    return sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    found: list[str] = []
+    for pattern in patterns:
+        if pattern == "-" or os.path.exists(pattern):
+            paths = [pattern]
+        else:
+            paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if not paths:
+            raise TableError(f"no file matches {pattern}; check the name and the folder")
+        found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    return found
 
 
 def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> None:
