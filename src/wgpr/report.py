@@ -25,7 +25,7 @@ h1 {{ line-height: 1.2; }}
 p {{ max-width: 44rem; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; padding-bottom: .5rem; max-width: min(44rem, calc(100vw - 2rem)); }}
+caption {{ text-align: left; padding-bottom: .5rem; }}
 th, td {{ padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap;
   vertical-align: baseline; }}
 th:first-child {{ text-align: left; padding-left: 0; }}
@@ -38,7 +38,6 @@ figure.wide {{ grid-column: 1 / -1; }}
 img {{ width: 100%; height: auto; background: white; border-radius: .3rem; }}
 figcaption, .note {{ font-size: .9rem; }}
 footer {{ margin-top: 2rem; font-size: .85rem; opacity: .75; }}
-@media (max-width: 40rem) {{ tbody th {{ white-space: normal; min-width: 5rem; }} }}
 @media print {{ body {{ max-width: none; padding: 0; font-size: 10pt; }} h2 {{ break-after: avoid; }} }}
 </style></head>
 <body><main>

@@ -60,8 +60,6 @@ def run_demo(
 ) -> DemoResult:
     """Compare the methods on a survey, print a table, and write a report and the map.
 
-    Parameters
-    ----------
     folder : of the report and the map; it is made if it does not exist.
     quick : a smaller survey: the middle quarter of the terrain, or the first 2,500 of the user's rows.
     data : the user's own survey: X (n, d), y (n,), and the names of the columns of X and of y.

@@ -115,7 +115,7 @@ def learn_table(
     skip: int,
     force: bool = False,
 ) -> bool:
-    """Check a table, learn it, save the map, and say what was learned. Returns whether all of that succeeded.
+    """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
 
     All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
@@ -143,7 +143,7 @@ def learn_table(
     if stopped_by:
         advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}"
         print_error(f"{stopped_by}; what is learned is saved; {advice}")
-    return not stopped_by and not writer.is_elsewhere
+    return not stopped_by
 
 
 def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
@@ -163,25 +163,25 @@ def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
     """Learn a table, which was checked unless it is a pipe."""
-    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
     chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
     if table.is_pipe:
         chunks = map(check.add, chunks)
     if not isinstance(model, OnlineRegressor):
-        model.fit(*_as_frames(np.concatenate([chunk.values for chunk in chunks]), names))
+        model.fit(*as_frames(model, np.concatenate([chunk.values for chunk in chunks]), columns))
         return
     started = time.perf_counter()
     with progress_bar("learning", n_rows) as show:
         for chunk in chunks:
-            model.partial_fit(*_as_frames(chunk.values, names))
+            model.partial_fit(*as_frames(model, chunk.values, columns))
             n_learned += len(chunk.values)
             rate = n_learned / (time.perf_counter() - started)
             counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
             show(n_learned, f"{counts}, {rate:,.0f} rows/s")
 
 
-def _as_frames(rows: Array, names: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
-    """Inputs and target, with the names that the model keeps."""
+def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+    """Inputs and target of rows (n, d + 1), with the names that the model has or, before it has learned, `columns`."""
+    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
     return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
 
 

@@ -15,12 +15,11 @@ from math import isnan
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, exit_unless, format_count, inform, interruptible
-from wgpr.cli.learn import announce_columns, n_seen, require_online
+from wgpr.cli.console import UsageError, format_count, inform, interruptible
+from wgpr.cli.learn import announce_columns, as_frames, n_seen, require_online
 from wgpr.cli.plausibility import KnownRange
 from wgpr.cli.query import ANSWER, answer
 from wgpr.cli.saving import MapWriter, map_writer
@@ -78,7 +77,6 @@ def stream(
         require_online(model)
         session = StreamSession(model, parser, half_width, report_every)
         run_stream(session, sys.stdin.fileno(), writer, save_every=save_every, strict=strict, force=force)
-        exit_unless(not writer.is_elsewhere)
 
 
 def run_stream(
@@ -309,14 +307,14 @@ class StreamSession:
             rows = rows[n_rows:]
 
     def _learn_part(self, rows: list[Line]) -> None:
-        X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
-        if self._forecaster is not None:
-            self.scores.add(y, *predict_one_output(self._forecaster, named(self._forecaster, X)))
-            self.model.partial_fit(named(self.model, X), y)
-        else:
-            columns = [*self.parser.inputs, self.parser.target or "y"]
+        values = np.array([[*row.x, row.y] for row in rows], dtype=float)
+        columns = [*self.parser.inputs, self.parser.target or "y"]
+        if self._forecaster is None:
             announce_columns(columns, *self.parser.given)
-            self.model.partial_fit(pd.DataFrame(X, columns=columns[:-1]), pd.Series(y, name=columns[-1]))
+        else:
+            X = named(self._forecaster, values[:, :-1])
+            self.scores.add(values[:, -1], *predict_one_output(self._forecaster, X))
+        self.model.partial_fit(*as_frames(self.model, values, columns))
         self._n_left -= len(rows)
         self.n_rows += len(rows)
         if self.n_rows % self._report_every == 0:

@@ -65,11 +65,7 @@ class Table:
     names : the columns to be used if none are chosen.
     is_pipe : whether standard input is among them.
     n_rows : rows given so far by the last call of `chunks`; n_skipped : rows left out so far.
-
-    Parameters
-    ----------
-    paths : files, "-" is standard input, which is text.
-    format : how they are written, where that is not to be found out.
+    paths : files, "-" is standard input, which is text; format : how they are written, where that is not found out.
     """
 
     def __init__(self, paths: Sequence[str], format: TableFormat | None = None) -> None:
@@ -84,10 +80,8 @@ class Table:
     def chunks(self, columns: Sequence[str | int] | None = None, chunk_rows: int = 10_000) -> Iterator[Chunk]:
         """The values of some columns, from the first row of the first file to the last of the last.
 
-        Parameters
-        ----------
         columns : names, or numbers from 1; a name wins over a number. None for `names`.
-        chunk_rows : the most rows in a chunk; there are fewer where rows are skipped, lines are long, or files end.
+        chunk_rows : the most rows in a chunk; there are fewer where rows are skipped or files end.
         """
         chosen = self.names if columns is None else columns
         positions = [_position(self._all_names, column, self._first_file) for column in chosen]
@@ -205,8 +199,6 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> N
 
     Floats are written with as many digits as give the same float again, integers as integers.
 
-    Parameters
-    ----------
     path : CSV, TSV or Parquet by its suffix; "-" is standard output, as CSV.
     names : k columns; chunks : of k arrays (n,) each.
     """
