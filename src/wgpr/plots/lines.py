@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.grids import predict_grid, target_name
 from wgpr.metrics import HALF_WIDTH_95
-from wgpr.plots.maps import GridArguments, grid_to_draw
-from wgpr.plots.regions import colour_numbers
+from wgpr.plots.maps import GridArguments, colour_numbers, grid_to_draw
 from wgpr.plots.style import COLOURS, draw_ticks, label, legend_above
 
 
