@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.cli.comparison import INTERPOLATION, compare_methods, interpolator
-from wgpr.cli.demo import ONE_GP, WGPR, results_table, run_demo
+from wgpr.cli.demo import INTERPOLATION, ONE_GP, WGPR, compare_methods, interpolator, results_table, run_demo
 from wgpr.metrics import scores
 from wgpr.report import Picture
 from wgpr.survey import fly, hold_out, jacksboro

@@ -1,26 +1,32 @@
 """The demo: WGPR, one streaming Gaussian process and linear interpolation on one survey, with a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+from scipy.spatial import QhullError
 
 from wgpr import plots, report
-from wgpr.cli.comparison import MethodResult, compare_methods
-from wgpr.cli.console import inform, stderr, stdout
+from wgpr.cli.console import format_count, inform, progress_bar, stderr, stdout
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
-from wgpr.gp.linalg import Array
+from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.io.files import write_file
+from wgpr.io.grids import predict_one_output
+from wgpr.metrics import Scores, scores
 from wgpr.report import Picture, Section
 from wgpr.survey import Survey, fly, hold_out, jacksboro
 
-WGPR, ONE_GP = "WGPR", "one streaming GP"
-_QUICK_ROWS = 2500
+WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streaming GP", "linear interpolation"
+_QUICK_ROWS, _ROWS_AT_A_TIME = 2500, 100
 
 _TERRAIN = (
     "The ground is real: the Jacksboro fault in Tennessee, with rugged mountains on one side and a flat valley on the "
@@ -41,6 +47,23 @@ _LEGEND = (
 )
 _MAP = "The prediction of WGPR, its uncertainty, its local models, and the history of its decisions."
 _CALIBRATION = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """A method after the whole survey.
+
+    model : None for interpolation; seconds : of learning; kilobytes : of what must be kept to predict.
+    mean, std : (m,) predictions at the held-out points; std is None for interpolation.
+    """
+
+    method: str
+    model: OnlineRegressor | None
+    scores: Scores
+    seconds: float
+    kilobytes: float
+    mean: Array
+    std: Array | None
 
 
 class DemoResult(NamedTuple):
@@ -106,6 +129,59 @@ def _own_survey(data: tuple[Array, Array, Sequence[str]], quick: bool, seed: int
     X, y, (*input_names, target_name) = data
     some = slice(_QUICK_ROWS if quick else None)
     return hold_out(X[some], y[some], input_names=tuple(input_names), target_name=target_name, random_state=seed)
+
+
+def compare_methods(survey: Survey, models: Mapping[str, OnlineRegressor]) -> tuple[MethodResult, ...]:
+    """Stream the survey into each model and score it on the held-out points. Interpolation of 2 or 3 inputs is last."""
+    with one_blas_thread():
+        results = [_result(survey, name, model) for name, model in models.items()]
+    return (*results, _interpolation_result(survey)) if survey.X.shape[1] in (2, 3) else tuple(results)
+
+
+def _result(survey: Survey, name: str, model: OnlineRegressor) -> MethodResult:
+    """Scores are of the field if the truth is known, else of observations."""
+    seconds = _learn(survey, name, model)
+    mean, std = predict_one_output(model, survey.named(survey.X_test), latent=survey.terrain is not None)
+    kilobytes = len(model.to_bytes(compact=True)) / 1000
+    return MethodResult(name, model, scores(survey.y_test, mean, std), seconds, kilobytes, mean, std)
+
+
+def _learn(survey: Survey, name: str, model: OnlineRegressor) -> float:
+    """Stream the survey into a model; returns the seconds that it took."""
+    started, n_rows = perf_counter(), len(survey.y)
+    with progress_bar(name, n_rows) as show:
+        for first in range(0, n_rows, _ROWS_AT_A_TIME):
+            model.partial_fit(*survey.rows(slice(first, first + _ROWS_AT_A_TIME)))
+            show(first, format_count(model.n_models_, "model"))
+        model.flush()
+    return perf_counter() - started
+
+
+def _interpolation_result(survey: Survey) -> MethodResult:
+    started = perf_counter()
+    interpolate = interpolator(survey.X, survey.y)
+    seconds, mean = perf_counter() - started, interpolate(survey.X_test)
+    kilobytes = 4 * (survey.X.size + survey.y.size) / 1000  # all samples in float32, as in a compact map
+    return MethodResult(INTERPOLATION, None, scores(survey.y_test, mean), seconds, kilobytes, mean, None)
+
+
+def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
+    """Linear interpolation between rows `X` (n, d), `y` (n,), with d of 2 or 3: a function of places (m, d).
+
+    The nearest row answers beyond the outermost rows, and everywhere if all rows are on one line.
+    """
+    nearest = NearestNDInterpolator(X, y, rescale=True)
+    try:
+        triangles = LinearNDInterpolator(X, y, rescale=True)
+    except QhullError:
+        return nearest
+    triangles(X[:1])  # the first query builds the search structure
+
+    def interpolate(places: Array) -> Array:
+        values = triangles(places)
+        return np.where(np.isnan(values), nearest(places), values)
+
+    return interpolate
 
 
 def results_table(survey: Survey, results: Sequence[MethodResult]) -> report.Table:
