@@ -9,7 +9,7 @@ an altimeter of 5 m noise. The map is learned while the aircraft flies.
 import matplotlib.pyplot as plt
 
 from wgpr import WGPRegressor
-from wgpr.cli.comparison import interpolator
+from wgpr.cli.demo import interpolator
 from wgpr.metrics import scores
 from wgpr.plots import plot_field, plot_map, plot_models, plot_uncertainty
 from wgpr.survey import fly, jacksboro

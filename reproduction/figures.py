@@ -27,7 +27,7 @@ from reproduction.results import Results, column
 from reproduction.studies import ABLATION, ABLATION_DATASETS, CANDIDATES, SWEEP, TABLES, TOY_THRESHOLDS
 from wgpr.metrics import HALF_WIDTH_95
 from wgpr.plots import COLOURS
-from wgpr.plots.regions import colour_numbers
+from wgpr.plots.maps import colour_numbers
 from wgpr.report import Picture
 
 _SPLITTING_LABELS = ("Wasserstein\n(WGPR)", "evidence", "distance\n(SOLAR)", "always", "never")

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wgpr.io.files import write_file
-from wgpr.report import Content, Picture, Report, Section, Table, write_pictures
+from wgpr.report import Content, Picture, Section, Table
 
 # Characters get a backslash only where Markdown would give them a meaning: the source should be easy to read as well.
 _SPECIAL = r"""
@@ -34,11 +34,25 @@ _START_OF_BLOCK = re.compile(
 )
 
 
-def write_markdown(path: Path, title: str, sections: Sequence[Section], *, footer: str = "") -> Report:
-    """Write the page, and its pictures as PNG into the folder `figures` beside it. Missing folders are made."""
-    pictures = write_pictures(path.with_name("figures"), sections)
+def write_markdown(path: Path, title: str, sections: Sequence[Section], *, footer: str = "") -> tuple[Path, ...]:
+    """Write the page, and its pictures as PNG into the folder `figures` beside it. Missing folders are made.
+
+    Returns the files of the pictures.
+    """
+    pictures = _write_pictures(path.with_name("figures"), sections)
     write_file(path, markdown_page(title, sections, footer=footer, folder="figures").encode())
-    return Report(path, pictures)
+    return pictures
+
+
+def _write_pictures(folder: Path, sections: Iterable[Section]) -> tuple[Path, ...]:
+    files: dict[Path, Picture] = {}
+    for picture in (item for section in sections for item in section.content if isinstance(item, Picture)):
+        if files.setdefault(folder / f"{picture.name}.png", picture) is not picture:
+            raise ValueError(f"two pictures are named {picture.name!r}; their files need two names")
+    for file, picture in files.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(file, picture.png)
+    return tuple(files)
 
 
 def markdown_page(title: str, sections: Iterable[Section], *, footer: str = "", folder: str = "") -> str:

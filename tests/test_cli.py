@@ -520,7 +520,7 @@ def test_info_fits_the_terminal(fitted_map, width):
     print_summary(summarize(load(fitted_map), 1000), console)
     text = console.file.getvalue()
     assert "…" not in text
-    assert ("north" in text.partition("Models")[2]) == (width > 80)
+    assert "lengthscales" in text.partition("Models")[2]
 
 
 def test_arguments_are_checked_before_anything_is_learned(wgpr, fitted_map, monkeypatch):
@@ -672,8 +672,6 @@ def test_an_error_in_the_last_row_costs_nothing(wgpr, fitted_map):
 def test_a_pipe_that_breaks_off_loses_nothing(wgpr, fitted_map, monkeypatch):
     monkeypatch.setattr(learn, "_PIECE", 20)
     text = survey(60, seed=1).to_csv(index=False)
-    chunks = learn.Table.chunks
-    monkeypatch.setattr(learn.Table, "chunks", lambda self, columns: chunks(self, columns, 20))
     code, _, said = wgpr("update", fitted_map, "-", stdin=text + "1,2,oops\n")
     assert (code, "oops" in said, "--skip 60" in said) == (1, True, True)
     assert load(fitted_map).n_samples_seen_ == 170
@@ -682,8 +680,9 @@ def test_a_pipe_that_breaks_off_loses_nothing(wgpr, fitted_map, monkeypatch):
 def test_what_was_guessed_is_said(wgpr):
     write_survey("survey.csv", 40)
     said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")[2]
-    assert "warning: guessed" in said
-    assert "--y" in said
+    assert "warning: guessed: inputs east, north; target depth; use --x and --y to choose others\n" in said
+    said = wgpr("fit", "survey.csv", "--x", "1,2", *SMALL, "-o", "a.map")[2]
+    assert "warning: guessed: target depth; use --y to choose others\n" in said
     assert "guessed" not in wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", *SMALL, "-o", "a.map")[2]
     survey(40).rename(columns={"depth": "a"}).assign(b=survey(40, seed=1)["depth"]).to_csv("unclear.csv", index=False)
     code, _, said = wgpr("fit", "unclear.csv", *SMALL, "-o", "b.map")
@@ -878,7 +877,9 @@ def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, batching):
             assert not [*session.process(lines[start : start + n_lines])]
         session.report()
         results.append((session.scores.result(), session.scores.n_rows, capsys.readouterr().err))
-    assert results[0] == results[1] == results[2]
+    for found, n_rows, told in results[1:]:
+        assert found == pytest.approx(results[0][0], rel=1e-9)
+        assert (n_rows, told) == results[0][1:]
     assert results[0][1] == 89  # the first row is not forecast
     assert results[0][2].count("rows learned") == 4
 
@@ -918,7 +919,7 @@ def test_stream_leaves_out_what_it_cannot_read(wgpr):
     code, _, said = wgpr("stream", "a.map", *SMALL, stdin=good + bad)
     assert (code, said.count("left out")) == (0, 11)
     assert "line 32" in said
-    assert "line 35 has no north: nan is not a number" in said
+    assert "line 35 has no north;" in said
     assert load("a.map").n_samples_seen_ == 30
     code, _, said = wgpr("stream", "a.map", "--strict", stdin=good + bad)
     assert (code, "line 32" in said) == (1, True)

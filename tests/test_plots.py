@@ -29,7 +29,7 @@ from wgpr.plots import (
     plot_uncertainty,
     summary_figure,
 )
-from wgpr.plots.regions import colour_numbers, neighbours
+from wgpr.plots.maps import colour_numbers, neighbours
 
 matplotlib.use("Agg")
 COARSE = {1: 0.1, 2: 0.5}

@@ -39,9 +39,8 @@ class RunningScores:
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self._sums = np.zeros(5)  # of the losses of all rows
-        self._mean = 0.0  # of the targets
-        self._squares = 0.0  # sum of the targets' squared deviations from their mean
+        self._sums = np.zeros(7)  # of the losses, and of the targets and their squares
+        self._origin = 0.0  # of the targets in these sums: one of them, so that their variance is exact
 
     def add(self, y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Self:
         """Add targets `y` (n,) with the predicted means (n,) and standard deviations (n,)."""
@@ -50,27 +49,21 @@ class RunningScores:
         if not len(targets) == len(means) == len(stds):
             raise ValueError(f"y, mean and std must be equally long, got {len(targets)}, {len(means)} and {len(stds)}")
         if len(targets):
-            self._sums += _losses(targets - means, stds).sum(axis=1)
-            self._add_targets(targets)
+            self._origin = self._origin if self.n_rows else float(targets[0])
+            shifted = targets - self._origin
+            self._sums += np.vstack([_losses(targets - means, stds), shifted, shifted**2]).sum(axis=1)
+            self.n_rows += len(targets)
         return self
 
     def result(self) -> Scores:
         """The scores of all rows so far."""
         if not self.n_rows:
             raise ValueError("there are no scores before the first row; call add")
-        mse, mae, *others = (self._sums / self.n_rows).tolist()
+        mse, mae, *others, shift, square = (self._sums / self.n_rows).tolist()
         nlpd, crps, coverage = (None if isnan(score) else score for score in others)
-        of_constant_targets = inf if mse > 0 else 0.0
-        smse = mse * self.n_rows / self._squares if self._squares > 0 else of_constant_targets
+        of_constant_targets, variance = inf if mse > 0 else 0.0, square - shift**2
+        smse = mse / variance if variance > 0 else of_constant_targets
         return Scores(sqrt(mse), mae, nlpd, crps, coverage, smse)
-
-    def _add_targets(self, targets: Array) -> None:
-        """Mean and squared deviations of the union of two samples (Chan, Golub and LeVeque 1983)."""
-        n_before, n_new = self.n_rows, len(targets)
-        self.n_rows += n_new
-        shift = float(targets.mean()) - self._mean
-        self._mean += shift * n_new / self.n_rows
-        self._squares += float(((targets - targets.mean()) ** 2).sum()) + shift**2 * n_before * n_new / self.n_rows
 
 
 def scores(y: ArrayLike, mean: ArrayLike, std: ArrayLike | None = None) -> Scores:

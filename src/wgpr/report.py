@@ -10,12 +10,9 @@ from functools import cached_property
 from html import escape
 from io import BytesIO
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
-
-from wgpr.io.files import write_file
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -28,7 +25,7 @@ h1 {{ line-height: 1.2; }}
 p {{ max-width: 44rem; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; padding-bottom: .5rem; max-width: min(44rem, calc(100vw - 2rem)); }}
+caption {{ text-align: left; padding-bottom: .5rem; }}
 th, td {{ padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap;
   vertical-align: baseline; }}
 th:first-child {{ text-align: left; padding-left: 0; }}
@@ -41,7 +38,6 @@ figure.wide {{ grid-column: 1 / -1; }}
 img {{ width: 100%; height: auto; background: white; border-radius: .3rem; }}
 figcaption, .note {{ font-size: .9rem; }}
 footer {{ margin-top: 2rem; font-size: .85rem; opacity: .75; }}
-@media (max-width: 40rem) {{ tbody th {{ white-space: normal; min-width: 5rem; }} }}
 @media print {{ body {{ max-width: none; padding: 0; font-size: 10pt; }} h2 {{ break-after: avoid; }} }}
 </style></head>
 <body><main>
@@ -104,37 +100,6 @@ class Section:
     def __post_init__(self) -> None:
         if isinstance(self.content, str | Table):  # both are sequences too
             raise TypeError(f"the content of section {self.heading!r} must be a list of paragraphs, tables, pictures")
-
-
-class Report(NamedTuple):
-    """The files of a report."""
-
-    page: Path
-    pictures: tuple[Path, ...]
-
-
-def write_report(path: str | Path, title: str, sections: Sequence[Section], *, footer: str = "") -> Report:
-    """Write the page, which needs no other file, and its pictures beside it as PNG.
-
-    path : a file that ends in .html, or a folder, which gets a `report.html`. Missing folders are made.
-    """
-    page = Path(path) if Path(path).suffix in (".html", ".htm") else Path(path) / "report.html"
-    pictures = write_pictures(page.parent, sections)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_file(page, html_page(title, sections, footer=footer).encode())
-    return Report(page, pictures)
-
-
-def write_pictures(folder: Path, sections: Iterable[Section]) -> tuple[Path, ...]:
-    """Write every picture as PNG into a folder, which is made if there are any."""
-    files: dict[Path, Picture] = {}
-    for picture in (item for section in sections for item in section.content if isinstance(item, Picture)):
-        if files.setdefault(folder / f"{picture.name}.png", picture) is not picture:
-            raise ValueError(f"two pictures are named {picture.name!r}; their files need two names")
-    for file, picture in files.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(file, picture.png)
-    return tuple(files)
 
 
 def html_page(title: str, sections: Iterable[Section], *, footer: str = "") -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from wgpr.checks import require_count, require_number
@@ -120,8 +119,15 @@ def fly(
     rng = check_random_state(random_state)
     east_step, north_step = terrain.spacing
     lines = _centred(len(terrain.north), line_spacing / north_step)
-    rows, columns = _there_and_back(lines, _centred(len(terrain.east), along_spacing / east_step))
-    off_rows, off_columns = _between(lines, terrain.elevation.shape, n_test, rng)
+    passes = np.tile(_centred(len(terrain.east), along_spacing / east_step), (len(lines), 1))
+    passes[1::2] = passes[1::2, ::-1]
+    rows, columns = np.repeat(lines, passes.shape[1]), passes.ravel()
+    is_off = np.ones(terrain.elevation.shape, dtype=bool)
+    is_off[lines] = False
+    between = np.argwhere(is_off)
+    if n_test is not None and n_test < len(between):
+        between = between[np.sort(rng.choice(len(between), n_test, replace=False))]
+    off_rows, off_columns = between.T
     return Survey(
         name="The Jacksboro fault, from the air",
         X=terrain.points(rows, columns),
@@ -152,15 +158,17 @@ def hold_out(
 
     Parameters
     ----------
-    test_part : fraction of the track that is held out; n_segments : number of stretches that it is cut into.
+    test_part : fraction of the track that is held out, at least one stretch; n_segments : number of all stretches.
     random_state : seed of the choice among them.
     """
     require_number("test_part", test_part, least=0.0, most=0.9)
     require_count("n_segments", n_segments, least=2)
     if len(y) < 2:
         raise ValueError(f"a survey needs at least 2 rows, got {len(y)}")
-    rng = check_random_state(random_state)
-    n_held, is_held = _held_segments(len(y), min(n_segments, len(y)), test_part, rng)
+    n_segments = min(n_segments, len(y))
+    n_held = min(max(1, round(test_part * n_segments)), n_segments - 1)
+    held = check_random_state(random_state).choice(n_segments, n_held, replace=False)
+    is_held = np.isin(np.arange(len(y)) * n_segments // len(y), held)
     return Survey(
         name=name,
         X=X[~is_held],
@@ -177,32 +185,3 @@ def _centred(n_nodes: int, cells: float) -> Indices:
     """Indices of nodes that are `cells` apart, equally far from both ends."""
     step = max(1, round(cells))
     return np.arange((n_nodes - 1) % step // 2, n_nodes, step)
-
-
-def _there_and_back(lines: Indices, columns: Indices) -> tuple[Indices, Indices]:
-    """Row and column of each sample, along the first line, back along the second, and so on."""
-    passes = np.tile(columns, (len(lines), 1))
-    passes[1::2] = passes[1::2, ::-1]
-    return np.repeat(lines, len(columns)), passes.ravel()
-
-
-def _between(
-    lines: Indices, shape: tuple[int, ...], n_drawn: int | None, rng: np.random.RandomState
-) -> tuple[Indices, Indices]:
-    """Row and column of nodes that are not on a line: all of them, or `n_drawn` at random."""
-    is_off = np.ones(shape, dtype=bool)
-    is_off[lines] = False
-    rows, columns = np.nonzero(is_off)
-    if n_drawn is None or n_drawn >= len(rows):
-        return rows, columns
-    drawn = np.sort(rng.choice(len(rows), n_drawn, replace=False))
-    return rows[drawn], columns[drawn]
-
-
-def _held_segments(
-    n_rows: int, n_segments: int, test_part: float, rng: np.random.RandomState
-) -> tuple[int, NDArray[np.bool_]]:
-    """The number of held-out segments, at least one and not all, and (n,) whether a row is in one of them."""
-    n_held = min(max(1, round(test_part * n_segments)), n_segments - 1)
-    held = rng.choice(n_segments, n_held, replace=False)
-    return n_held, np.isin(np.arange(n_rows) * n_segments // n_rows, held)

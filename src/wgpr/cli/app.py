@@ -52,7 +52,7 @@ def _common_options(
 @opt.with_table_options
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report and its pictures.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report and the map.")
     ] = Path("wgpr-demo"),
     quick: Annotated[bool, typer.Option("--quick", help="A smaller survey, in about 10 seconds.")] = False,
     data: Annotated[list[str], typer.Option(metavar="FILE", help="Your own survey.")] = [],  # noqa: B006

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import typer
 from rich import progress
@@ -107,29 +107,18 @@ def _handled(signals: list[signal.Signals], handler: Any) -> Iterator[None]:
             signal.signal(each, previous)
 
 
-class ProgressBar:
-    """A line on standard error, if that is a terminal. total : of rows or bytes, None if it is not known."""
+@contextmanager
+def progress_bar(title: str, n_rows: int = 0) -> Iterator[Callable[[int, str], None]]:
+    """A line on standard error, if that is a terminal; yields a function that shows how many rows are done, and a text.
 
-    def __init__(self, title: str, total: int | None) -> None:
-        known = [progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), progress.TimeRemainingColumn()]
-        unknown = [progress.SpinnerColumn(), progress.TimeElapsedColumn()]
-        columns = [
-            progress.TextColumn(title),
-            *(known if total else unknown),
-            progress.TextColumn("{task.fields[text]}"),
-        ]
-        self._progress = progress.Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
-        self._task = self._progress.add_task(title, total=total, text="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, n_done: int, text: str) -> None:
-        self._progress.update(self._task, completed=n_done, text=text)
+    n_rows : of all, 0 if it is not known.
+    """
+    known: list[Any] = [progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), progress.TimeRemainingColumn()]
+    columns: list[Any] = [title, *(known if n_rows else [progress.SpinnerColumn(), progress.TimeElapsedColumn()])]
+    options: dict[str, Any] = {"console": stderr, "transient": True, "disable": not stderr.is_terminal}
+    with progress.Progress(*columns, "{task.fields[text]}", **options) as bar:
+        task = bar.add_task(title, total=n_rows or None, text="")
+        yield lambda n_done, text: bar.update(task, completed=n_done, text=text)
 
 
 def format_size(n_bytes: int) -> str:

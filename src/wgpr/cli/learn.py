@@ -1,9 +1,8 @@
 """`wgpr fit` and `wgpr update`. Rows are checked before they are learned; what is learned is saved if interrupted."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +11,13 @@ import pandas as pd
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import ProgressBar, exit_unless, format_count, inform, interruptible, print_error, warn
+from wgpr.cli.console import exit_unless, format_count, inform, interruptible, print_error, progress_bar, warn
 from wgpr.cli.plausibility import TableCheck
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.columns import columns_of_map, columns_to_learn, guess_message
+from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.maps import load
 from wgpr.io.tables import Chunk, Table, TableError, expand
@@ -50,11 +49,10 @@ def fit(
     configuration = read_configuration(config)
     model = make_estimator(configuration, method, setting)
     opt.check_output(output, *expand(data))
-    open_data = partial(open_table, data, tables, configuration.table)
     with map_writer(output) as writer:
-        table = open_data()
+        table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
-        exit_unless(learn_table(model, table, open_data, columns, writer, skip=skip))
+        exit_unless(learn_table(model, table, columns, writer, skip=skip))
 
 
 @opt.with_table_options
@@ -79,13 +77,12 @@ def update(
     Example: `wgpr update lake.map tuesday.csv`
     """
     opt.check_output(output or map_file, *expand(data))
-    open_data = partial(open_table, data, tables)
     with map_writer(output or map_file) as writer:
-        table, model = open_data(), load(map_file)
+        table, model = open_table(data, tables), load(map_file)
         require_online(model)
         columns = columns_of_map(model, table, opt.split_names(x), y or None)
-        inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
-        exit_unless(learn_table(model, table, open_data, columns, writer, skip=skip, force=force))
+        announce_columns(columns, columns[:-1], columns[-1])
+        exit_unless(learn_table(model, table, columns, writer, skip=skip, force=force))
 
 
 def choose_columns(table: Table, x: Sequence[str], y: str | None) -> list[str]:
@@ -95,11 +92,13 @@ def choose_columns(table: Table, x: Sequence[str], y: str | None) -> list[str]:
     return columns
 
 
-def announce_columns(columns: Sequence[str], x: Sequence[str] = (), y: str | None = None) -> None:
-    """Say which columns are learned and, if the user has not given all of `x` and `y`, that they were guessed."""
+def announce_columns(columns: Sequence[str], x: Sequence[str], y: str | None) -> None:
+    """Say which columns are learned and, if the user has not given all of `x` and `y`, which of them were guessed."""
     inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
-    if message := guess_message(columns, x, y):
-        warn(message)
+    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}"}
+    guessed |= {} if y else {"--y": f"target {columns[-1]}"}
+    if guessed:
+        warn(f"guessed: {'; '.join(guessed.values())}; use {' and '.join(guessed)} to choose others")
 
 
 def require_online(model: EnsembleRegressor) -> None:
@@ -110,29 +109,25 @@ def require_online(model: EnsembleRegressor) -> None:
 def learn_table(
     model: EnsembleRegressor,
     table: Table,
-    reopen: Callable[[], Table],
     columns: Sequence[str],
     writer: MapWriter,
     *,
     skip: int,
     force: bool = False,
 ) -> bool:
-    """Check a table, learn it, save the map, and say what was learned. Returns whether all of that succeeded.
+    """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
 
     All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
-    Parameters
-    ----------
-    reopen : opens the table again; columns : inputs and, last, target.
-    skip : rows to leave out at the beginning; force : learn rows that are doubtful, with a warning.
+    columns : inputs and, last, target; skip : rows to leave out at the beginning.
+    force : learn rows that are doubtful, with a warning.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check = TableCheck(model, is_strict=n_before > 0 and not force)
     with interruptible():
         try:
-            if table.total_bytes is not None:
+            if not table.is_pipe:
                 _check_all(check, table, columns, skip)
-                table = reopen()
             _learn(model, check, table, columns, skip)
         except KeyboardInterrupt:
             stopped_by = "interrupted"
@@ -148,14 +143,14 @@ def learn_table(
     if stopped_by:
         advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}"
         print_error(f"{stopped_by}; what is learned is saved; {advice}")
-    return not stopped_by and not writer.is_elsewhere
+    return not stopped_by
 
 
 def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
-    with ProgressBar("checking", table.total_bytes) as progress:
+    with progress_bar("checking") as show:
         for chunk in _chunks_after(skip, table.chunks(columns)):
             check.add(chunk)
-            progress.show(table.bytes_read, format_count(table.n_rows, "row"))
+            show(table.n_rows, format_count(table.n_rows, "row"))
 
 
 def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -168,30 +163,25 @@ def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
     """Learn a table, which was checked unless it is a pipe."""
-    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
-    chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns)), check.n_rows, 0
-    if table.total_bytes is None:
+    chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
+    if table.is_pipe:
         chunks = map(check.add, chunks)
     if not isinstance(model, OnlineRegressor):
-        model.fit(*_as_frames(np.concatenate([chunk.values for chunk in chunks]), names))
+        model.fit(*as_frames(model, np.concatenate([chunk.values for chunk in chunks]), columns))
         return
     started = time.perf_counter()
-    with ProgressBar("learning", n_rows) as progress:
-        for rows in _pieces(chunks):
-            model.partial_fit(*_as_frames(rows, names))
-            n_learned += len(rows)
+    with progress_bar("learning", n_rows) as show:
+        for chunk in chunks:
+            model.partial_fit(*as_frames(model, chunk.values, columns))
+            n_learned += len(chunk.values)
             rate = n_learned / (time.perf_counter() - started)
             counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
-            progress.show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+            show(n_learned, f"{counts}, {rate:,.0f} rows/s")
 
 
-def _pieces(chunks: Iterator[Chunk]) -> Iterator[Array]:
-    for chunk in chunks:
-        yield from (chunk.values[start : start + _PIECE] for start in range(0, len(chunk.values), _PIECE))
-
-
-def _as_frames(rows: Array, names: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
-    """Inputs and target, with the names that the model keeps."""
+def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+    """Inputs and target of rows (n, d + 1), with the names that the model has or, before it has learned, `columns`."""
+    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
     return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
 
 

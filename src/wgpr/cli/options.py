@@ -98,14 +98,12 @@ def parse_numbers(option: str, text: str) -> list[float] | None:
 
 def parse_fixed_inputs(pairs: Sequence[str], inputs: Sequence[str]) -> dict[int, float] | None:
     """Values by column, from `NAME=VALUE` pairs; a name may also be a number from 1. None if there are no pairs."""
-    columns = {str(number): number - 1 for number in range(1, len(inputs) + 1)}
-    columns |= {name: column for column, name in enumerate(inputs)}
-    fixed: dict[int, float] = {}
+    keys, fixed = [*inputs, *(str(number) for number in range(1, len(inputs) + 1))], {}
     for pair in pairs:
         name, _, text = pair.rpartition("=")
-        column, values = columns.get(name.strip()), parse_numbers(f"--at {name}", text) or []
-        if column is None:
+        if name not in keys:
             raise UsageError(f"--at needs NAME=VALUE with one of the names {', '.join(inputs)}; got {pair!r}")
+        column, values = keys.index(name) % len(inputs), parse_numbers(f"--at {name}", text) or []
         if column in fixed or len(values) != 1:
             raise UsageError(f"--at {name} must be given once, with one number; got {pair!r}")
         fixed[column] = values[0]

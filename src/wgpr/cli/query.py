@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import ProgressBar, format_count, format_size, inform, print_json, stderr, stdout
+from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
@@ -153,12 +153,12 @@ def read_all(table: Table, columns: Sequence[str]) -> Array:
 def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> Iterator[Chunk]:
     """The chunks of a table, with a progress bar. At the end it is said how many rows are outside of the data."""
     n_outside, (low, high) = 0, model.bounds_
-    with ProgressBar("predicting", table.total_bytes) as progress:
+    with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
             X = chunk.values[:, : len(low)]
             n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
             yield chunk
-            progress.show(table.bytes_read, format_count(table.n_rows, "row"))
+            show(table.n_rows, format_count(table.n_rows, "row"))
     _inform_outside(n_outside, table.n_rows)
 
 

@@ -21,10 +21,25 @@ from wgpr.io.files import check_destination, replace_file, write_file
 
 @contextmanager
 def map_writer(path: Path) -> Iterator["MapWriter"]:
-    """Lock a map file until the end of the block. Enter it before the map is read. Raises an error if it is locked."""
+    """Lock a map file until the end of the block. Enter it before the map is read. Raises an error if it is locked.
+
+    The operating system releases the lock when the process ends, in whatever way. The exit code is 1 if the map had to
+    be saved elsewhere.
+    """
     target = check_destination(path)
-    with _locked(target):
-        yield MapWriter(path, target)
+    writer, lock = MapWriter(path, target), target.with_name(f".{target.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _try_lock(descriptor, lock):
+            raise BlockingIOError(f"another wgpr is writing {path.name}; wait until it ends, or use another -o")
+        try:
+            yield writer
+        finally:
+            with suppress(OSError):  # Windows does not remove an open file
+                lock.unlink()
+    finally:
+        os.close(descriptor)
+    exit_unless(not writer.is_elsewhere)
 
 
 class MapWriter:
@@ -76,23 +91,6 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file. The operating system releases it when the process ends, in whatever way."""
-    lock = path.with_name(f".{path.name}.lock")
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if not _try_lock(descriptor, lock):
-            raise BlockingIOError(f"another wgpr is writing {path.name}; wait until it ends, or use another -o")
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # Windows does not remove an open file
-                lock.unlink()
-    finally:
-        os.close(descriptor)
-
-
 def _try_lock(descriptor: int, lock: Path) -> bool:
     """Whether the lock was taken; not if another process has just released it and removed the file."""
     try:
@@ -129,7 +127,8 @@ def compact(
     model = maps.load(map_file)
     if flush:
         model.flush()
-    _save(model, output, compact=True)
+    with map_writer(output) as writer:
+        writer.save(model, compact=True)
     if model.n_pending_:
         inform(f"{format_count(model.n_pending_, 'row')} that wait for a batch are not in it; --flush learns them")
 
@@ -157,10 +156,5 @@ def apply(
         model = maps.apply(maps.load(old), difference.read_bytes())
     except MapError as error:
         raise MapError(f"{difference}: {error}") from error
-    _save(model, output, compact=compact)
-
-
-def _save(model: EnsembleRegressor, output: Path, *, compact: bool) -> None:
     with map_writer(output) as writer:
         writer.save(model, compact=compact)
-        exit_unless(not writer.is_elsewhere)

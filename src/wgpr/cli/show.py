@@ -1,7 +1,6 @@
 """`wgpr info` and `wgpr plot`: the contents of a map as text, as JSON and as a picture."""
 
 from collections.abc import Mapping, Sequence
-from math import floor, log10
 from pathlib import Path
 from typing import Annotated, Any
 from warnings import catch_warnings
@@ -26,8 +25,6 @@ from wgpr.io.maps import load
 from wgpr.io.tables import expand
 
 _MODELS_SHOWN, _STEPS_SHOWN = 20, 5
-# Characters in the table of models: all but the inputs, and for each input.
-_MODEL_WIDTH, _INPUT_WIDTH = 40, 30
 
 
 def info(map_file: opt.MapFile, as_json: opt.AsJson = False) -> None:
@@ -109,47 +106,32 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
     for name, text in facts.items():
         table.add_row(name, escape(text))
     console.print(table)
-    if content["models"]:
-        console.print(_models_table(content["models"], content["inputs"], console.width))
-    if content["last_steps"]:
-        console.print(_steps_table(content["last_steps"]))
+    n_more = len(content["models"]) - _MODELS_SHOWN
+    _print_rows(
+        console,
+        "Models",
+        content["models"][:_MODELS_SHOWN],
+        f"and {n_more:,} more; --json has all" if n_more > 0 else "",
+    )
+    _print_rows(console, "Last steps", content["last_steps"])
 
 
-def _models_table(models: Sequence[Mapping[str, Any]], inputs: Sequence[str], width: int) -> Table:
-    n_inputs = min(len(inputs), max(1, (width - _MODEL_WIDTH) // _INPUT_WIDTH))
-    n_more = max(0, len(models) - _MODELS_SHOWN)
-    more = f"and {n_more:,} more; --json has all" if n_more else None
-    names = ["model", "samples", "noise", "amplitude"]
-    for name in inputs[:n_inputs]:
-        names += [escape(name), "scale"]
-    table = Table(*names, title="Models, their extents and length-scales", caption=more)
-    for model in models[:_MODELS_SHOWN]:
-        cells = [str(model["model"]), f"{model['samples']:,}", f"{model['noise']:.3g}", f"{model['amplitude']:.3g}"]
-        for (low, high), lengthscale in zip(model["extent"][:n_inputs], model["lengthscales"], strict=False):
-            cells += [_format_range(low, high), f"{lengthscale:.3g}"]
-        table.add_row(*cells)
-    return _right_aligned(table)
-
-
-def _format_range(low: float, high: float) -> str:
-    """With as many decimals as tell the two apart."""
-    decimals = max(0, 2 - floor(log10(high - low))) if high > low else 3
-    return f"{low:,.{decimals}f} to {high:,.{decimals}f}" if decimals < 10 else f"{low:.6g} to {high:.6g}"
-
-
-def _steps_table(steps: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("step", "samples", "decision", "by model", "distance", "seconds", title="Last steps")
-    for step in steps:
-        distance = "-" if step["distance"] is None else f"{step['distance']:.3g}"
-        models, seconds = ", ".join(map(str, step["models"])), f"{step['seconds']:.2f}"
-        table.add_row(str(step["step"]), str(step["samples"]), step["decision"], models, distance, seconds)
-    return _right_aligned(table)
-
-
-def _right_aligned(table: Table) -> Table:
+def _print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]], caption: str = "") -> None:
+    """Print dictionaries with the same keys as a table; extents are left to JSON."""
+    names = [name for name in rows[0] if name != "extent"] if rows else []
+    table = Table(*(name.replace("_", " ") for name in names), title=title, caption=caption)
+    for row in rows:
+        table.add_row(*(_format_value(row[name]) for name in names))
     for column in table.columns:
-        column.justify, column.no_wrap = "right", True
-    return table
+        column.justify = "right"
+    if rows:
+        console.print(table)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_format_value, value))
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 @opt.with_table_options

@@ -11,24 +11,23 @@ import time
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import count, groupby
-from math import isfinite, isnan
+from math import isnan
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, exit_unless, format_count, inform, interruptible
-from wgpr.cli.learn import announce_columns, n_seen, require_online
+from wgpr.cli.console import UsageError, format_count, inform, interruptible
+from wgpr.cli.learn import announce_columns, as_frames, n_seen, require_online
 from wgpr.cli.plausibility import KnownRange
 from wgpr.cli.query import ANSWER, answer
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, read_configuration
 from wgpr.estimators.base import LARGEST, OnlineRegressor
-from wgpr.gp.linalg import Array
 from wgpr.io.grids import input_names, named, predict_one_output, target_name
 from wgpr.io.maps import load
+from wgpr.io.sources import number as parse_number
 from wgpr.metrics import RunningScores
 
 _CHUNK_BYTES = 1 << 16
@@ -78,7 +77,6 @@ def stream(
         require_online(model)
         session = StreamSession(model, parser, half_width, report_every)
         run_stream(session, sys.stdin.fileno(), writer, save_every=save_every, strict=strict, force=force)
-        exit_unless(not writer.is_elsewhere)
 
 
 def run_stream(
@@ -180,7 +178,7 @@ class LineParser:
     def _read_csv(self, text: str) -> dict[str, Any] | None:
         """Cells by name; None for a header."""
         cells = _split_cells(text)
-        if not self._header and not any(map(_is_number, cells)):
+        if not self._header and not any(cell and parse_number(cell, ".") is not None for cell in cells):
             self._read_header(cells)
             return None
         names = self._header or self._names_of(len(cells))
@@ -243,23 +241,14 @@ def _split_cells(text: str) -> list[str]:
         raise LineError(f"cannot be read ({error})") from error
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell  # Python reads 1_000
-
-
 def _parse_number(name: str, value: Any) -> float:
-    if value is None or value == "":
-        raise LineError(f"has no {name}")
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or not _is_number(str(value)):
+    value = "" if value is None else value
+    number = parse_number(value, ".") if isinstance(value, int | float | str) else None
+    if number is None:
         raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number")
-    number = float(str(value))
     if isnan(number):
-        raise LineError(f"has no {name}: {value} is not a number")
-    if not isfinite(number) or abs(number) > LARGEST:
+        raise LineError(f"has no {name}")
+    if abs(number) > LARGEST:
         raise LineError(f"has {str(value)[:20]} as {name}, which is too large")
     return number
 
@@ -278,7 +267,6 @@ class StreamSession:
         self._known = KnownRange.of_map(model) if self._n_known else None
         self._forecaster: OnlineRegressor | None = None
         self._n_left = 0  # rows until the end of the block
-        self._unscored: list[Line] = []
 
     def check(self, line: Line) -> None:
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
@@ -302,7 +290,6 @@ class StreamSession:
 
     def report(self) -> None:
         """Print the scores so far."""
-        self._score()
         text = f"{format_count(self.n_rows, 'row')} learned, {format_count(self.n_answers, 'query')} answered"
         if self.scores.n_rows:
             scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
@@ -320,27 +307,18 @@ class StreamSession:
             rows = rows[n_rows:]
 
     def _learn_part(self, rows: list[Line]) -> None:
-        X, y = _as_arrays(rows)
-        if n_seen(self.model):
-            self.model.partial_fit(named(self.model, X), y)
-        else:
-            columns = [*self.parser.inputs, self.parser.target or "y"]
+        values = np.array([[*row.x, row.y] for row in rows], dtype=float)
+        columns = [*self.parser.inputs, self.parser.target or "y"]
+        if self._forecaster is None:
             announce_columns(columns, *self.parser.given)
-            self.model.partial_fit(pd.DataFrame(X, columns=columns[:-1]), pd.Series(y, name=columns[-1]))
-        self._unscored += rows
+        else:
+            X = named(self._forecaster, values[:, :-1])
+            self.scores.add(values[:, -1], *predict_one_output(self._forecaster, X))
+        self.model.partial_fit(*as_frames(self.model, values, columns))
         self._n_left -= len(rows)
         self.n_rows += len(rows)
-        if not self._n_left:
-            self._score()
         if self.n_rows % self._report_every == 0:
             self.report()
-
-    def _score(self) -> None:
-        """Score the forecasts of rows that are not scored yet."""
-        if self._unscored and self._forecaster is not None:
-            X, y = _as_arrays(self._unscored)
-            self.scores.add(y, *predict_one_output(self._forecaster, named(self._forecaster, X)))
-        self._unscored = []
 
     def _answer(self, queries: list[Line]) -> Iterator[str]:
         self.n_answers += len(queries)
@@ -349,11 +327,6 @@ class StreamSession:
             return
         columns = answer(self.model, np.array([query.x for query in queries]), self._half_width)
         yield from map(_format_answer, queries, zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _as_arrays(rows: Sequence[Line]) -> tuple[Array, Array]:
-    """Inputs (n, d) and targets (n,)."""
-    return np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
 
 
 def _format_answer(query: Line, values: Sequence[Any]) -> str:

@@ -200,18 +200,17 @@ def _sparse_models(reader: _Reader, kernel: Any, fields: dict[str, Sequence[Any]
         R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
         fields |= {"summary": list(map(Summary, reader.inputs, R, r)), "L_B": reader.triangles("L_B")}
         fields |= {"log_normaliser": reader.per_model("log_normaliser")}
-    return _with_neighbourhoods([make(kernel, **model) for model in _each(fields)], reader)
-
-
-def _with_neighbourhoods(models: list[SparseModel], reader: _Reader) -> list[SparseModel]:
-    """The models with their hyperparameters for use with neighbours, where these differ from their own."""
+    models = [make(kernel, **model) for model in _each(fields)]
     if "neighbourhood" not in reader.arrays:  # format 1
         return models
-    pairs = zip(models, reader.thetas("neighbourhood", models[0].kernel.n_shape), strict=True)
-    return [
-        model if np.array_equal(model.theta.to_vector(), theta.to_vector()) else replace(model, neighbourhood=theta)
-        for model, theta in pairs
-    ]
+    shared = reader.thetas("neighbourhood", kernel.n_shape)
+    return [_with_neighbourhood(*pair) for pair in zip(models, shared, strict=True)]
+
+
+def _with_neighbourhood(model: SparseModel, theta: Hyperparameters) -> SparseModel:
+    """The model with hyperparameters for use with neighbours, if these differ from its own."""
+    is_own = np.array_equal(model.theta.to_vector(), theta.to_vector())
+    return model if is_own else replace(model, neighbourhood=theta)
 
 
 def _each(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:

@@ -39,17 +39,6 @@ def columns_to_learn(table: Table, x: Sequence[str], y: str | None) -> list[str]
     return _distinct([*(inputs or _all_but(table, target)), target])
 
 
-def guess_message(columns: Sequence[str], x: Sequence[str], y: str | None) -> str:
-    """What `columns_to_learn` guessed; empty if the user named inputs and target.
-
-    >>> guess_message(["lon", "lat", "depth"], [], "depth")
-    'guessed: inputs lon, lat; use --x to choose others'
-    """
-    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}; "}
-    guessed |= {} if y else {"--y": f"target {columns[-1]}; "}
-    return f"guessed: {''.join(guessed.values())}use {' and '.join(guessed)} to choose others" if guessed else ""
-
-
 def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None) -> list[str]:
     """Names of the columns where the inputs and, last, the target of a map are in another table."""
     inputs = inputs_of_map(model, table, x)
@@ -125,7 +114,13 @@ def _possible_targets(table: Table, names: Sequence[str]) -> list[str]:
 def _all_but(table: Table, target: str) -> list[str]:
     """All columns but the target. If there are several, none of them may look like text, an index or a time."""
     rows = table.peek([name for name in table.names if name != target])
-    odd = [n for n, values in rows.items() if _AUXILIARY.search(_words(n)) or _is_text(values) or _counts_rows(values)]
+    odd = [
+        name
+        for name, values in rows.items()
+        if _AUXILIARY.search(_words(name))
+        or _is_text(values)
+        or (_never_falls(values) and np.all(np.diff(values) == 1))
+    ]
     if odd and len(rows) > 1:
         raise TableError(f"it is not plain that {', '.join(odd)} should be an input; name the inputs with --x")
     return list(rows)
@@ -139,10 +134,6 @@ def _never_falls(values: Array) -> bool:
     """Whether values (n,) are whole numbers that never fall, as a line number or a time."""
     whole = values[np.isfinite(values)]
     return len(whole) >= _FEW_ROWS and bool(np.all(whole == np.rint(whole)) and np.all(np.diff(whole) >= 0.0))
-
-
-def _counts_rows(values: Array) -> bool:
-    return _never_falls(values) and bool(np.all(np.diff(values) == 1.0))
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from math import ceil, floor, log10, prod, sqrt
+from math import log10, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ Numbers = ArrayLike | None
 Fixed = Mapping[str, float] | Mapping[int, float] | Mapping[str | int, float]
 
 MOST_NODES = 50_000_000
-# Nodes are predicted in pieces, so that memory beyond that of the result does not grow with their number.
+# Nodes are predicted in pieces: a prediction needs far more memory than its result.
 _PIECE = 2**18
 _DEFAULT_NODES = 40_000
 # The largest ratio of two ranges for which cells are square by default: with the same unit, and without units.
@@ -116,15 +116,22 @@ def plan_grid(
     require_one_output(model)
     names, varying = input_names(model), varying_columns(model, at)
     labels = [names[column] for column in varying]
-    if region is None:
-        _require_two_inputs(model, names, varying)
+    if region is None and len(varying) > 2:  # such a grid is large and rarely wanted
+        middle = model.bounds_.mean(axis=0)
+        values = ", ".join(f"{names[column]!r}: {middle[column]:.3g}" for column in varying[2:])
+        raise ValueError(
+            f"{len(varying)} inputs would vary ({', '.join(labels)}) and a map has 2; "
+            f"fix the others by at, for example at={{{values}}}, or give region 2 numbers for each input"
+        )
     edges = _checked_region(default_region(model, at=at) if region is None else region, labels)
     if spacing is None:
         spacing = default_spacing(edges, square=_have_same_unit(labels, edges))
         if region is None:
-            edges = _widened(edges, np.array(spacing))
+            n_steps = np.ceil((edges[:, 1] - edges[:, 0]) / spacing - 1e-9)  # edges move apart to whole steps
+            edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
     steps = _checked_spacing(spacing, edges, labels)
-    nodes = [_nodes(low, high, step) for (low, high), step in zip(edges, steps, strict=True)]
+    n_steps = np.floor((edges[:, 1] - edges[:, 0]) / steps * (1.0 + 1e-12) + 1e-9).astype(int)
+    nodes = [low + step * np.arange(n + 1.0) for low, step, n in zip(edges[:, 0], steps, n_steps, strict=True)]
     return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
 
 
@@ -216,17 +223,6 @@ def _fixed_columns(names: Sequence[str], at: Fixed | None) -> dict[int, float]:
     return fixed
 
 
-def _require_two_inputs(model: "EnsembleRegressor", names: Sequence[str], varying: Sequence[int]) -> None:
-    """A block of three or more inputs is large and rarely wanted, so it must be asked for by a region."""
-    if len(varying) > 2:
-        middle = model.bounds_.mean(axis=0)
-        values = ", ".join(f"{names[column]!r}: {middle[column]:.3g}" for column in varying[2:])
-        raise ValueError(
-            f"{len(varying)} inputs would vary ({', '.join(names[column] for column in varying)}) and a map has 2; "
-            f"fix the others by at, for example at={{{values}}}, or give region 2 numbers for each input"
-        )
-
-
 def _finite_numbers(argument: str, value: Any) -> Array:
     """`value` as a flat array of finite numbers; text and None raise an error."""
     try:
@@ -254,34 +250,21 @@ def _checked_region(region: Any, names: Sequence[str]) -> Array:
 
 def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
     """The spacing of each of the k inputs that vary: (k,)."""
-    numbers = _finite_numbers("spacing", spacing)
+    numbers, widths = _finite_numbers("spacing", spacing), edges[:, 1] - edges[:, 0]
     if len(numbers) not in (1, len(edges)):
         raise ValueError(f"spacing must be 1 or {len(edges)} numbers, got {len(numbers)}")
     steps = np.broadcast_to(numbers, len(edges))
-    for name, (low, high), step in zip(names, edges.tolist(), steps.tolist(), strict=True):
-        if not 0.0 < step <= high - low:
-            raise ValueError(
-                f"spacing must be above 0 and at most the width of the region, {high - low:g}, got {step:g} for {name}"
-            )
-    _require_affordable(edges, steps)
+    for name, width, step in zip(names, widths.tolist(), steps.tolist(), strict=True):
+        if not 0.0 < step <= width:
+            wanted = f"above 0 and at most the width of the region, {width:g}"
+            raise ValueError(f"spacing must be {wanted}, got {step:g} for {name}")
+    log_nodes = float((np.log10(widths) - np.log10(steps)).sum())  # a tiny spacing would overflow
+    if log_nodes > log10(MOST_NODES):
+        n_each = MOST_NODES ** (1.0 / len(steps))
+        enough = ", ".join(f"{1.1 * width / n_each:.2g}" for width in widths.tolist())
+        most = f"{MOST_NODES:,} are the most"
+        raise ValueError(f"spacing makes 10^{log_nodes:.1f} nodes, and {most}; a spacing of {enough} would do")
     return steps
-
-
-def _require_affordable(edges: Array, steps: Array) -> None:
-    """Raise an error for too many nodes; logarithms, because a tiny spacing would overflow."""
-    log_nodes = float((np.log10(edges[:, 1] - edges[:, 0]) - np.log10(steps)).sum())
-    log_excess = log_nodes - log10(MOST_NODES)
-    if log_excess > 0:
-        enough = [_rounded_up(log10(step) + log_excess / len(steps)) for step in steps.tolist()]
-        raise ValueError(
-            f"spacing makes 10^{log_nodes:.1f} nodes, and {MOST_NODES:,} are the most; "
-            f"a spacing of {', '.join(enough)} would do"
-        )
-
-
-def _rounded_up(log_number: float) -> str:
-    """10 to this power, rounded up to two digits."""
-    return f"{ceil(10 ** (log_number - floor(log_number) + 1)) / 10:g}e{floor(log_number)}"
 
 
 # Nodes
@@ -298,29 +281,12 @@ def _have_same_unit(names: Sequence[str], edges: Array) -> bool:
     return (is_known or unit == other) and bool(widths.max() <= limit * widths.min())
 
 
-def _widened(edges: Array, steps: Array) -> Array:
-    """Edges (k, 2) moved apart to a whole number of steps."""
-    widths = edges[:, 1] - edges[:, 0]
-    missing = np.ceil(widths / steps - 1e-9) * steps - widths
-    return edges + 0.5 * np.outer(missing, (-1.0, 1.0))
-
-
-def _nodes(low: float, high: float, step: float) -> Array:
-    n_steps = floor((high - low) / step * (1.0 + 1e-12) + 1e-9)
-    return low + step * np.arange(n_steps + 1, dtype=np.float64)
-
-
 def _predict_nodes(model: "EnsembleRegressor", plan: GridPlan) -> dict[str, NDArray[Any]]:
     """Each variable of the grid, in the shape of its axes."""
-    mean, std, std_latent = np.empty((3, plan.size))
-    owner = np.empty(plan.size, dtype=np.int32)
-    for first in range(0, plan.size, _PIECE):
-        piece = slice(first, min(first + _PIECE, plan.size))
-        X = named(model, plan.inputs(piece))
-        answers = model.predict_with_owners(X)
-        mean[piece], std[piece], std_latent[piece], owner[piece] = (values.reshape(len(X)) for values in answers)
-    flat: dict[str, NDArray[Any]] = {"mean": mean, "std": std, "std_latent": std_latent, "model": owner}
-    return {name: values.reshape(plan.shape) for name, values in flat.items()}
+    pieces = [slice(first, min(first + _PIECE, plan.size)) for first in range(0, plan.size, _PIECE)]
+    answers = [model.predict_with_owners(named(model, plan.inputs(piece))) for piece in pieces]
+    mean, std, std_latent, owner = (np.concatenate(parts).reshape(plan.shape) for parts in zip(*answers, strict=True))
+    return {"mean": mean, "std": std, "std_latent": std_latent, "model": owner.astype(np.int32)}
 
 
 # The dataset and its attributes
@@ -329,13 +295,25 @@ def _predict_nodes(model: "EnsembleRegressor", plan: GridPlan) -> dict[str, NDAr
 def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str, NDArray[Any]]) -> "xr.Dataset":
     import xarray as xr
 
-    keys, target = _coordinate_keys(plan.names, values), Label.parsed(target_name(model))
-    attributes = [_coordinate_attributes(plan, column) for column in range(len(plan.names))]
-    lines = {keys[column]: (keys[column], nodes, attributes[column]) for column, nodes in plan.axes.items()}
-    points = {keys[column]: ((), value, attributes[column]) for column, value in plan.fixed.items()}
-    described = _variable_attributes(target)
-    variables = {name: (tuple(lines), array, described[name]) for name, array in values.items()}
-    grid = xr.Dataset(variables, lines | points, _global_attributes(model, target))
+    keys, (target, unit) = _coordinate_keys(plan.names, values), Label.parsed(target_name(model))
+    coordinates: dict[str, Any] = {}
+    for column, place in {**plan.axes, **plan.fixed}.items():
+        dimension = keys[column] if column in plan.axes else ()
+        coordinates[keys[column]] = dimension, place, _coordinate_attributes(plan, column)
+    described = {
+        "mean": _described(f"mean of {target}", unit) | {"ancillary_variables": "std std_latent model"},
+        "std": _described(f"standard deviation of an observation of {target}", unit),
+        "std_latent": _described(f"standard deviation of {target}", unit),
+        "model": _described("index of the local model that answers", None),
+    }
+    dimensions = [keys[column] for column in plan.axes]
+    variables = {name: (dimensions, array, described[name]) for name, array in values.items()}
+    attributes = {  # no date, so that the same model on the same grid makes the same file
+        "Conventions": "CF-1.8",
+        "title": f"{target} by Gaussian process regression",
+        "source": f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}",
+    }
+    grid = xr.Dataset(variables, coordinates, attributes)
     for coordinate in grid.coords.values():
         coordinate.encoding["_FillValue"] = None  # CF: coordinates have no gaps
     return grid
@@ -362,25 +340,5 @@ def _coordinate_attributes(plan: GridPlan, column: int) -> dict[str, str]:
     return attributes
 
 
-def _variable_attributes(target: Label) -> dict[str, dict[str, str]]:
-    name, unit = target
-    return {
-        "mean": _described(f"mean of {name}", unit) | {"ancillary_variables": "std std_latent model"},
-        "std": _described(f"standard deviation of an observation of {name}", unit),
-        "std_latent": _described(f"standard deviation of {name}", unit),
-        "model": _described("index of the local model that answers", None),
-    }
-
-
 def _described(long_name: str, unit: str | None) -> dict[str, str]:
     return {"long_name": long_name} if unit is None else {"long_name": long_name, "units": unit}
-
-
-def _global_attributes(model: "EnsembleRegressor", target: Label) -> dict[str, str]:
-    """No date, so that the same model on the same grid makes the same file."""
-    maker = re.sub(r"\s+", " ", repr(model))
-    return {
-        "Conventions": "CF-1.8",
-        "title": f"{target.name} by Gaussian process regression",
-        "source": f"wgpr {version('wgpr')}: {maker}",
-    }

@@ -4,7 +4,6 @@ import codecs
 import csv
 import gzip
 import io
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +19,16 @@ import numpy as np
 from wgpr.gp.linalg import Array
 
 Decimal = Literal[".", ","]
+_DECIMALS: tuple[Decimal, ...] = (".", ",")
 Block = tuple[Sequence[int], list[Any]]
 
-_NUMBER: dict[Decimal, re.Pattern[str]] = {
-    ".": re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"),
-    ",": re.compile(r"[+-]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][+-]?[0-9]+)?"),
-}
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COMMAS_TO_POINTS = str.maketrans(",.", ".,")
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 _HEAD_LINES = 200
 _HEAD_CHARACTERS = 100_000
-_BLOCK_CHARACTERS = 1_000_000
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
 
 
@@ -75,14 +72,13 @@ class Source:
     """One file as a table that is read once.
 
     file : its name in messages; names : of all columns; n_default : how many of them to use if none are chosen.
-    bytes_read : how far the reading is; row : what messages call a row; has_header : whether columns have names there.
+    row : what messages call a row; has_header : whether columns have names there.
     decimal : the mark in cells that are text.
     """
 
     file: str
     names: tuple[str, ...]
     n_default: int
-    bytes_read = 0
     row = "row"
     has_header = True
     decimal: Decimal = "."
@@ -113,8 +109,9 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
 def number(cell: object, decimal: Decimal) -> float | None:
     """The value of a cell: NaN if it is missing, None if it is text. Digits are those of ASCII."""
     text = str(cell).strip()
-    if _NUMBER[decimal].fullmatch(text):
-        return float(text.replace(decimal, "."))
+    text = text.translate(_COMMAS_TO_POINTS) if decimal == "," else text
+    if _NUMBER.fullmatch(text):
+        return float(text)
     return nan if _MISSING.fullmatch(text) else inf if _INFINITE.fullmatch(text) else None
 
 
@@ -122,129 +119,76 @@ def numbers(cells: Iterable[Any], decimal: Decimal) -> Array:
     """Values (n,) of cells, NaN for what is no number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
-    texts = [str(cell) for cell in cells]
-    values = _parsed("\n".join(texts), sep="\x1f", decimal=decimal)
-    if values is not None and values.shape == (len(texts), 1):
-        return values[:, 0]
+    texts = list(map(str, cells))
+    joined = "".join(texts)
+    if decimal == "." and joined.isascii() and "_" not in joined:
+        with suppress(ValueError):
+            return np.array(texts, dtype=np.float64)
     return np.array([number(text, decimal) for text in texts], dtype=np.float64)
 
 
-def _parsed(text: str, **options: Any) -> Array | None:
-    """Values (n, k) of lines without quotes; None if a cell is no number."""
-    import pandas as pd
-
-    options |= {"header": None, "skipinitialspace": True, "na_filter": False, "skip_blank_lines": False}
-    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
-        options["float_precision"] = "round_trip"  # newer versions always give the nearest float
-    try:
-        return pd.read_csv(io.StringIO(text), dtype=np.float64, quoting=csv.QUOTE_NONE, **options).to_numpy()
-    except ValueError:
-        return None
-
-
 class TextSource(Source):
-    """Separated values, a block of lines at a time.
-
-    pandas parses blocks in which each line is a record of numbers. Others, with quotes, comments or missing values, are
-    split by `csv`, where the line of each record is known. pandas would fill up short records and cut long ones: widths
-    are checked.
-    """
+    """Separated values. `csv` knows the line of each record; pandas does not, and fills up records that are short."""
 
     row = "line"
 
     def __init__(self, file: str, binary: BinaryIO, format: TableFormat) -> None:
         self.file = file
-        self._binary = _CountingReader(binary)
-        stream = _decoded(self._binary)
-        n_ignored, lines = _first_lines(stream)
-        if not lines:
+        lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _decoded(_Unclosed(binary)))
+        n_blank, head = _first_lines(lines)
+        if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
-        self._longest_line = max(map(len, lines))
-        self._separator, self.decimal = _likely_marks(lines, format)
-        self._head = _cells(lines, self._separator)
-        self._n_lines, self._lines = n_ignored, _normalized(lines, self._separator)
-        _, names = next(self._records(list(islice(self._lines, 1))))
+        separator, self.decimal = _likely_marks(head, format)
+        self._head = _cells(head, separator)
+        records = self._numbered_records(chain(n_blank * ["\n"], head, lines), separator)
+        line, names = next(records)
         is_header = any(number(name, self.decimal) is None for name in names)
         self.has_header = is_header if format.header is None else format.header
         self.names = tuple(name.strip() if self.has_header else f"x{k}" for k, name in enumerate(names, start=1))
         self.n_default = len(names)
-        self._n_lines = self._n_lines if self.has_header else n_ignored
-        self._lines = _normalized(chain(lines[self._n_lines - n_ignored :], stream), self._separator)
+        self._records = records if self.has_header else chain([(line, names)], records)
 
     def first_cells(self, position: int) -> Iterable[Any]:
         """Cells of a column in the first rows; `blocks` gives these rows too."""
         return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Lines (n,), and columns of numbers or of text."""
-        # Long lines come in smaller blocks, so that thousands of unused columns need no memory.
-        n_lines = min(n_rows, 1 + _BLOCK_CHARACTERS // self._longest_line)
-        while block := list(islice(self._lines, n_lines)):
-            self.bytes_read = self._binary.n_bytes
-            yield self._plain_block(block, positions) or self._unusual_block(block, positions)
-        self.bytes_read = self._binary.n_bytes
+        """Lines (n,), and columns of text. Of each record only the cells that are used stay in memory."""
+        chosen = ((line, *(self._checked(line, cells)[k] for k in positions)) for line, cells in self._records)
+        while rows := list(islice(chosen, n_rows)):
+            lines, *columns = zip(*rows, strict=True)
+            yield lines, columns
 
-    def _plain_block(self, block: list[str], positions: Sequence[int]) -> Block | None:
-        """None unless each line is a record without quotes, and has numbers in the columns."""
-        text, n_marks = "".join(block), len(self.names) - 1
-        if any(mark in text for mark in '"#\0') or {line.count(self._separator) for line in block} != {n_marks}:
-            return None
-        columns, where = np.unique(positions, return_inverse=True)
-        values = _parsed(text, sep=self._separator, decimal=self.decimal, usecols=columns)
-        if values is None:
-            return None
-        self._n_lines += len(block)
-        return range(self._n_lines - len(block) + 1, self._n_lines + 1), list(values.T[where])
+    def _checked(self, line: int, cells: list[str]) -> list[str]:
+        if len(cells) != len(self.names):
+            what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
+            raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
+        return cells
 
-    def _unusual_block(self, block: list[str], positions: Sequence[int]) -> Block:
-        lines: list[int] = []
-        columns: list[list[str]] = [[] for _ in positions]
-        for line, cells in self._records(block):
-            if len(cells) != len(self.names):
-                what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
-                raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
-            lines.append(line)
-            for column, position in zip(columns, positions, strict=True):
-                column.append(cells[position])
-        return lines, columns
-
-    def _records(self, block: list[str]) -> Iterator[tuple[int, list[str]]]:
-        """Line and cells of each record that begins in the block; a quoted cell may run on behind it."""
-        self._start = 0  # line where the record begins that is being read
-        reader = csv.reader(self._record_lines(block), delimiter=self._separator, skipinitialspace=True, strict=True)
+    def _numbered_records(self, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+        """The line where each record begins, and its cells."""
+        reader, line = _reader(lines, separator, strict=True), 1
         try:
             for cells in reader:
-                line, self._start = self._start, 0
-                yield line, cells
+                if cells:
+                    yield line, cells
+                line = reader.line_num + 1
         except csv.Error as error:
             advice = "close each quote, and double those inside of quotes"
-            raise TableError(f"{self.file}, line {self._start}: a quoted cell has no proper end; {advice}") from error
-
-    def _record_lines(self, block: list[str]) -> Iterator[str]:
-        """The lines without the comments and blank lines between records."""
-        for line in chain(block, iter(lambda: next(self._lines, "") if self._start else "", "")):
-            self._n_lines += 1
-            if "\0" in line:
-                what = "a NUL byte does not belong in a text; save the table as text in UTF-8"
-                raise TableError(f"{self.file}, line {self._n_lines}: {what}")
-            if self._start or not _is_ignored(line):
-                self._start = self._start or self._n_lines
-                yield line
+            raise TableError(f"{self.file}, line {line}: a quoted cell has no proper end; {advice}") from error
 
 
-class _CountingReader(io.RawIOBase):
-    """The bytes of a file, counted as they are read; the file is closed by whoever opened it."""
+class _Unclosed(io.RawIOBase):
+    """The bytes of a file, which is closed by whoever opened it."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self.n_bytes = file, 0
+        self._file = file
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        n_bytes = self._file.readinto1(buffer)
-        self.n_bytes += n_bytes
-        return n_bytes
+        return self._file.readinto1(buffer)
 
 
 def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
@@ -265,38 +209,33 @@ def _latin_1(error: Any) -> tuple[str, int]:
 codecs.register_error("wgpr-latin-1", _latin_1)
 
 
-def _is_ignored(line: str) -> bool:
-    return line.lstrip()[:1] in ("", "#")
+def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
+    """The number of blank lines at the beginning, and the lines that follow them."""
+    for n_blank, line in enumerate(lines):
+        if line != "\n":
+            return n_blank, [line, *islice(lines, min(_HEAD_LINES, 1 + _HEAD_CHARACTERS // len(line)))]
+    return 0, []
 
 
-def _normalized(lines: Iterable[str], separator: str) -> Iterator[str]:
-    """The lines with one blank between cells, if blanks are the separator."""
-    return (" ".join(line.split()) + "\n" for line in lines) if separator == " " else iter(lines)
-
-
-def _first_lines(stream: Iterator[str]) -> tuple[int, list[str]]:
-    """The number of comments and blank lines at the beginning, and the lines that follow them."""
-    n_ignored = 0
-    for line in stream:
-        if not _is_ignored(line):
-            return n_ignored, [line, *islice(stream, min(_HEAD_LINES, 1 + _HEAD_CHARACTERS // len(line)))]
-        n_ignored += 1
-    return n_ignored, []
+def _reader(lines: Iterable[str], separator: str, *, strict: bool = False) -> Any:
+    """A reader of records; a blank line is an empty record. If blanks are the separator, there may be several."""
+    if separator == " ":
+        lines = (" ".join(line.split()) + "\n" for line in lines)
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:
     """Cells of the records, as far as they can be told apart; the rest is an error once rows are read."""
-    records = (line for line in _normalized(lines, separator) if not _is_ignored(line))
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows.extend(csv.reader(records, delimiter=separator, skipinitialspace=True))
+        rows.extend(filter(None, _reader(lines, separator)))
     return rows
 
 
 def _likely_marks(lines: list[str], format: TableFormat) -> tuple[str, Decimal]:
     """The separator and the decimal mark that are given, or else those with which most cells are numbers."""
     rows = {separator: _cells(lines, separator) for separator in format.separator or "\t;,| "}
-    pairs = list(product(rows, [format.decimal] if format.decimal else _NUMBER))
+    pairs = list(product(rows, [format.decimal] if format.decimal else _DECIMALS))
     distinct = [pair for pair in pairs if pair[0] != pair[1]] or pairs
     return max(distinct, key=lambda pair: _plausibility(rows[pair[0]], pair[1]))
 
@@ -324,10 +263,9 @@ class ParquetSource(Source):
         names = [self.names[position] for position in positions]
         if max(map(self.names.count, names)) > 1:
             raise TableError(f"{self.file} has several columns with the same name; rename them")
-        n_read, n_total, n_bytes = 0, self._parquet_file.metadata.num_rows, os.path.getsize(self.file)
+        n_read = 0
         for batch in self._parquet_file.iter_batches(n_rows, columns=list(dict.fromkeys(names))):
             n_read += batch.num_rows
-            self.bytes_read = n_bytes * n_read // n_total
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             yield range(n_read - batch.num_rows + 1, n_read + 1), columns
 
@@ -381,6 +319,5 @@ class NpzSource(Source):
             told = " and ".join(f"{len(self._columns[self.names[k]])} in {self.names[k]}" for k in positions)
             raise TableError(f"{self.file}: the arrays differ in length, {told}; choose arrays that belong together")
         for start in range(0, n, n_rows):
-            stop = min(start + n_rows, n)
-            self.bytes_read = os.path.getsize(self.file) * stop // n
-            yield range(start + 1, stop + 1), [column[start:stop] for column in columns]
+            block = [column[start : start + n_rows] for column in columns]
+            yield range(start + 1, start + 1 + len(block[0])), block

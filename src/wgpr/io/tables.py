@@ -60,41 +60,28 @@ class Chunk:
 
 
 class Table:
-    """Files with the same columns, in whatever order, as one long table that is read once.
+    """Files with the same columns, in whatever order, as one long table. Standard input can be read only once.
 
     names : the columns to be used if none are chosen.
-    total_bytes : of all files, None if standard input is among them; bytes_read : how many of them are read.
-    n_rows : rows given so far; n_skipped : rows left out so far.
-
-    Parameters
-    ----------
-    paths : files, "-" is standard input, which is text.
-    format : how they are written, where that is not to be found out.
+    is_pipe : whether standard input is among them.
+    n_rows : rows given so far by the last call of `chunks`; n_skipped : rows left out so far.
+    paths : files, "-" is standard input, which is text; format : how they are written, where that is not found out.
     """
 
     def __init__(self, paths: Sequence[str], format: TableFormat | None = None) -> None:
         if not paths:
             raise TableError("there is no file to read; name at least one")
         self._paths, self._format = tuple(paths), format or TableFormat()
-        sizes = [_size(path) for path in paths if path != "-"]
-        self.total_bytes = None if "-" in paths else sum(sizes)
-        self.n_rows = self.n_skipped = self._bytes_behind = 0
-        self._source: Source | None = None
+        self.is_pipe = "-" in paths
+        self.n_rows = self.n_skipped = 0
         self._standard_input: Source | None = None
         self._check_columns()
-
-    @property
-    def bytes_read(self) -> int:
-        """Of all files so far; of compressed ones these are the compressed bytes."""
-        return self._bytes_behind + (self._source.bytes_read if self._source else 0)
 
     def chunks(self, columns: Sequence[str | int] | None = None, chunk_rows: int = 10_000) -> Iterator[Chunk]:
         """The values of some columns, from the first row of the first file to the last of the last.
 
-        Parameters
-        ----------
         columns : names, or numbers from 1; a name wins over a number. None for `names`.
-        chunk_rows : the most rows in a chunk; there are fewer where rows are skipped, lines are long, or files end.
+        chunk_rows : the most rows in a chunk; there are fewer where rows are skipped or files end.
         """
         chosen = self.names if columns is None else columns
         positions = [_position(self._all_names, column, self._first_file) for column in chosen]
@@ -134,6 +121,7 @@ class Table:
                 self._standard_input = self._standard_input or TextSource(file, sys.stdin.buffer, self._format)
                 yield self._standard_input
             else:
+                _check_file(path)
                 with open_source(path, self._format) as source:
                     yield source
         except TableError:
@@ -145,14 +133,13 @@ class Table:
             raise TableError(f"{file} {what}; check how it was made") from error
 
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
+        self.n_rows = self.n_skipped = 0
         for path in self._paths:
             with self._opened(path) as source:
-                self._source, places = source, positions
+                places = positions
                 if source.names != self._all_names:
                     places = [_position(source.names, self._all_names[k], source.file) for k in positions]
                 yield from self._chunks_of(source, places, chunk_rows)
-                self._bytes_behind += source.bytes_read
-            self._source = None
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
             files = ", ".join("standard input" if path == "-" else path for path in self._paths)
@@ -195,16 +182,16 @@ def _bad_cell(source: Source, line: int, position: int, cell: object) -> TableEr
 
 def expand(patterns: Iterable[str]) -> list[str]:
     """The files that the patterns stand for, line2 before line10; what exists under its own name is no pattern."""
-    return [path for pattern in patterns for path in _matches(pattern)]
-
-
-def _matches(pattern: str) -> list[str]:
-    if pattern == "-" or os.path.exists(pattern):
-        return [pattern]
-    paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-    if not paths:
-        raise TableError(f"no file matches {pattern}; check the name and the folder")
-    return sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    found: list[str] = []
+    for pattern in patterns:
+        if pattern == "-" or os.path.exists(pattern):
+            paths = [pattern]
+        else:
+            paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if not paths:
+            raise TableError(f"no file matches {pattern}; check the name and the folder")
+        found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    return found
 
 
 def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> None:
@@ -212,8 +199,6 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> N
 
     Floats are written with as many digits as give the same float again, integers as integers.
 
-    Parameters
-    ----------
     path : CSV, TSV or Parquet by its suffix; "-" is standard output, as CSV.
     names : k columns; chunks : of k arrays (n,) each.
     """
@@ -249,14 +234,13 @@ def _write_parquet(path: Path, names: Sequence[str], chunks: Iterable[Columns]) 
             writer.write_table(table)
 
 
-def _size(path: str) -> int:
+def _check_file(path: str) -> None:
     if os.path.isdir(path):
         raise TableError(f"{path} is a folder; name the files in it, such as {os.path.join(path, '*.csv')}")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist; check the name and the folder")
     if not path.lower().endswith(_READABLE):
         raise TableError(f"{path} is of no known kind; the name must end with one of {_listed(_READABLE)}")
-    return os.path.getsize(path)
 
 
 def _position(names: Sequence[str], column: str | int, file: str) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     For a splitting rule that uses distances: those of the best candidate, and the threshold. For one that uses
     evidences: that of the best candidate, and that of a new model. Otherwise, the number of models.
     """
-    ax, records = style.axes_or_current(ax), model.history_
+    ax, records = ax or plt.gca(), model.history_
     if not records:
         style.write_in_middle(ax, "no history")
     elif any(record.distance is not None for record in records):
@@ -104,7 +105,12 @@ def plot_calibration(y: ArrayLike, mean: ArrayLike, std: ArrayLike, *, ax: Axes 
     ----------
     y : (n,) observations, mean, std : (n,) predictions of them.
     """
-    deviations, ax = np.sort(_standardised(y, mean, std)), style.axes_or_current(ax)
+    observed, expected, spread = (np.asarray(part, dtype=np.float64) for part in (y, mean, std))
+    if not observed.shape == expected.shape == spread.shape or observed.ndim != 1 or not len(observed):
+        raise ValueError(f"y, mean and std must be (n,) each, got {observed.shape}, {expected.shape}, {spread.shape}")
+    if not np.isfinite([observed, expected, spread]).all() or spread.min() <= 0.0:
+        raise ValueError("y, mean and std must be finite, and std above 0")
+    deviations, ax = np.sort(np.abs(observed - expected) / spread), ax or plt.gca()
     nominal = np.linspace(0.0, 1.0, 101)
     inside = np.searchsorted(deviations, ndtri(0.5 + 0.5 * nominal), side="right") / len(deviations)
     ax.plot([0, 1], [0, 1], color="0.6", linewidth=1.0, linestyle="--", label="ideal")
@@ -114,38 +120,22 @@ def plot_calibration(y: ArrayLike, mean: ArrayLike, std: ArrayLike, *, ax: Axes 
     return ax
 
 
-def _standardised(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Array:
-    """`|y - mean| / std`: (n,)."""
-    observed, expected, spread = (np.asarray(part, dtype=np.float64) for part in (y, mean, std))
-    if not observed.shape == expected.shape == spread.shape or observed.ndim != 1 or not len(observed):
-        raise ValueError(f"y, mean and std must be (n,) each, got {observed.shape}, {expected.shape}, {spread.shape}")
-    if not np.isfinite([observed, expected, spread]).all() or spread.min() <= 0.0:
-        raise ValueError("y, mean and std must be finite, and std above 0")
-    return np.abs(observed - expected) / spread
-
-
 def plot_lengthscales(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     """Draw the length-scales of all local models along each input, divided by the input's range.
 
     An input with length-scales far above 1 hardly matters. Bars are medians.
     """
-    ax, names = style.axes_or_current(ax), input_names(model)
+    ax, names = ax or plt.gca(), input_names(model)
     if model.n_models_:
-        ranges = np.ptp(model.bounds_, axis=0)
+        ranges, shifts = np.ptp(model.bounds_, axis=0), np.linspace(-0.3, 0.3, model.n_models_)
         lengthscales = np.array([theta.lengthscales for theta in model.hyperparameters_])
-        _draw_strips(ax, lengthscales / np.where(ranges > 0.0, ranges, np.nan))
+        style.make_logarithmic(ax)
+        for column, strip in enumerate((lengthscales / np.where(ranges > 0.0, ranges, np.nan)).T):
+            ax.plot(column + shifts, strip, ".", color=style.COLOURS[0], markersize=4, alpha=0.6)
+            ax.plot([column - 0.35, column + 0.35], 2 * [np.median(strip)], color=style.COLOURS[5], linewidth=1.5)
+        ax.axhline(1.0, color="0.6", linewidth=1.0, linestyle="--")
     else:
         style.write_in_middle(ax, "no local model yet")
     ax.set_xticks(range(len(names)), names, rotation=90 if len("".join(names)) > 40 else 0)
     ax.set_ylabel("length-scale / range")
     return ax
-
-
-def _draw_strips(ax: Axes, values: Array) -> None:
-    """The columns of `values` (J, d) side by side, each with its median; models are spread in their order."""
-    spread = np.linspace(-0.3, 0.3, len(values)) if len(values) > 1 else np.zeros(1)
-    style.make_logarithmic(ax)
-    for column, strip in enumerate(values.T):
-        ax.plot(column + spread, strip, ".", color=style.COLOURS[0], markersize=4, alpha=0.6)
-        ax.plot([column - 0.35, column + 0.35], 2 * [np.median(strip)], color=style.COLOURS[5], linewidth=1.5)
-    ax.axhline(1.0, color="0.6", linewidth=1.0, linestyle="--")

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.grids import predict_grid, target_name
 from wgpr.metrics import HALF_WIDTH_95
-from wgpr.plots.maps import GridArguments, grid_to_draw
-from wgpr.plots.regions import colour_numbers
-from wgpr.plots.style import COLOURS, axes_or_current, draw_ticks, label, legend_above
+from wgpr.plots.maps import GridArguments, colour_numbers, grid_to_draw
+from wgpr.plots.style import COLOURS, draw_ticks, label, legend_above
 
 
 def plot_1d(
@@ -33,7 +32,7 @@ def plot_1d(
     """
     if (X is None) != (y is None):
         raise ValueError("X and y go together: give both or none")
-    line, ax = grid_to_draw(model, 1, **grid), axes_or_current(ax)
+    line, ax = grid_to_draw(model, 1, **grid), ax or plt.gca()
     if X is not None and y is not None:
         ax.plot(np.ravel(X), np.ravel(y), ".", color="0.7", markersize=2, label="data")
     colours = _draw_line(ax, line)

@@ -1,29 +1,40 @@
 """Maps: mean, uncertainty, and which local model answers where."""
 
+from collections import Counter
 from collections.abc import Sequence
 from math import cos, radians, sqrt
 from typing import Any, TypedDict, Unpack
 
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.patheffects import withStroke
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import distance_transform_edt, find_objects
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.grids import Fixed, Numbers, plan_grid, predict_grid, varying_columns
 from wgpr.plots import style
-from wgpr.plots.regions import borders, cell_edges, colour_numbers, innermost
 
 _PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.COLOURS]
 # The largest ratio of height and width for which a map is drawn to scale: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
 _OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
 _ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and height
+_NUMBER_STYLE: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "fontsize": "small",
+    "zorder": 3,
+    "clip_on": True,
+    "path_effects": [withStroke(linewidth=2.5, foreground="white")],
+}
 
+Integers = NDArray[np.integer[Any]]
 Source = EnsembleRegressor | xr.Dataset
 
 
@@ -89,7 +100,7 @@ def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridAr
     Neighbouring models differ in colour; colours repeat. The index of a model is written on it where there is room.
     Dots are pseudo-inputs, if `source` is a model of two inputs.
     """
-    models, ax = grid_to_draw(source, 2, **grid)["model"], style.axes_or_current(ax)
+    models, ax = grid_to_draw(source, 2, **grid)["model"], ax or plt.gca()
     owner, (x, y) = models.values, horizontal_and_vertical(models)
     colours = colour_numbers(owner, len(_PALE))[owner]
     ax.pcolormesh(x, y, colours, cmap=ListedColormap(_PALE), vmin=0, vmax=len(_PALE) - 1, rasterized=True)
@@ -97,7 +108,7 @@ def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridAr
     for number in np.unique(owner).tolist():
         row, column, room = innermost(owner, number)
         if room > _ROOM_FOR_A_NUMBER:
-            _write_number(ax, float(x[column]), float(y[row]), number)
+            ax.text(float(x[column]), float(y[row]), str(number), **_NUMBER_STYLE)
     _frame(ax, x, y)
     if isinstance(source, EnsembleRegressor) and not grid.get("at"):
         mark_pseudo_inputs(ax, source)
@@ -180,21 +191,17 @@ def _draw_field(
     field: xr.DataArray, label: str, ax: Axes | None, cmap: str, vmin: float | None, vmax: float | None
 ) -> Axes:
     """A field with its two coordinates, and a colour bar with a label."""
-    ax, values, (x, y) = style.axes_or_current(ax), field.values, horizontal_and_vertical(field)
-    low, high = _colour_scale(values, vmin, vmax)
+    ax, values, (x, y) = ax or plt.gca(), field.values, horizontal_and_vertical(field)
+    least, low, high, most = np.nanpercentile(values, (0.0, 0.5, 99.5, 100.0))
+    if most - least <= _OUTLIERS * (high - low) or high == low:
+        low, high = least, most
+    low, high = low if vmin is None else vmin, high if vmax is None else vmax
     mesh = ax.pcolormesh(x, y, values, shading="nearest", cmap=cmap, vmin=low, vmax=high, rasterized=True)
     _frame(ax, x, y)
     wide = 0.04 * sqrt(height_over_width(x, y) or 0.75)  # as many inches beside a tall map as beside a wide one
     ends = ("neither", "min", "max", "both")[int((values < low).any()) + 2 * int((values > high).any())]
     ax.figure.colorbar(mesh, cax=ax.inset_axes((1.0 + wide, 0.0, wide, 1.0)), label=label, extend=ends)
     return ax
-
-
-def _colour_scale(field: Array, vmin: float | None, vmax: float | None) -> tuple[float, float]:
-    least, low, high, most = np.nanpercentile(field, (0.0, 0.5, 99.5, 100.0))
-    if most - least > _OUTLIERS * (high - low) > 0.0:
-        least, most = low, high
-    return least if vmin is None else vmin, most if vmax is None else vmax
 
 
 def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
@@ -212,7 +219,59 @@ def _mark(ax: Axes, positions: Array, **how: Any) -> None:
     ax.plot(*positions.T, ".", markersize=size, markeredgewidth=0, scalex=False, scaley=False, **how)
 
 
-def _write_number(ax: Axes, x: float, y: float, number: int) -> None:
-    outline = withStroke(linewidth=2.5, foreground="white")
-    how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small", "path_effects": [outline]}
-    ax.text(x, y, str(number), zorder=3, clip_on=True, **how)
+# Which local model answers where on a grid
+
+
+def colour_numbers(owner: Integers, n_colours: int) -> Integers:
+    """For each model the number of a colour; models that border on each other on the grid `owner` (n_y, n_x) differ.
+
+    Those with most neighbours choose first, of the colours that are left the one that was used least.
+    """
+    bordering, used = neighbours(owner), Counter[int]()
+    chosen = np.full(int(owner.max()) + 1, -1)
+    for model in sorted(bordering, key=lambda model: -len(bordering[model])):
+        taken = chosen[list(bordering[model])]
+        free = [number for number in range(n_colours) if number not in taken] or range(n_colours)
+        chosen[model] = min(free, key=lambda number: used[number])
+        used[int(chosen[model])] += 1
+    return chosen
+
+
+def neighbours(owner: Integers) -> dict[int, set[int]]:
+    """Which models border on which."""
+    beside = np.stack([owner[:, 1:].ravel(), owner[:, :-1].ravel()])
+    above = np.stack([owner[1:].ravel(), owner[:-1].ravel()])
+    pairs = np.unique(np.concatenate([beside, above], axis=1), axis=1)
+    bordering: dict[int, set[int]] = {int(number): set() for number in np.unique(owner)}
+    for first, second in pairs[:, pairs[0] != pairs[1]].T.tolist():
+        bordering[first].add(second)
+        bordering[second].add(first)
+    return bordering
+
+
+def borders(owner: Integers, x: Array, y: Array) -> Array:
+    """Edges (n, 2, 2) of cells that have different owners on their two sides."""
+    x_edges, y_edges = cell_edges(x), cell_edges(y)
+    row, column = np.nonzero(owner[:, 1:] != owner[:, :-1])
+    upright = [[x_edges[column + 1], y_edges[row]], [x_edges[column + 1], y_edges[row + 1]]]
+    row, column = np.nonzero(owner[1:] != owner[:-1])
+    level = [[x_edges[column], y_edges[row + 1]], [x_edges[column + 1], y_edges[row + 1]]]
+    return np.concatenate([np.array(upright), np.array(level)], axis=2).transpose(2, 0, 1)
+
+
+def cell_edges(nodes: Array) -> Array:
+    """Where the cells around equally spaced nodes (n,) begin and end: (n + 1,)."""
+    half = 0.5 * (nodes[1] - nodes[0])
+    return np.linspace(nodes[0] - half, nodes[-1] + half, len(nodes) + 1)
+
+
+def innermost(owner: Integers, model: int) -> tuple[int, int, float]:
+    """Row and column of the cell of `model` that is furthest from other territory and from the margin, and how far.
+
+    owner : (n_y, n_x); distances are parts of a map's width and height.
+    """
+    ((rows, columns),) = find_objects(owner == model, max_label=1)
+    territory = np.pad(owner[rows, columns] == model, 1)
+    depth = distance_transform_edt(territory, sampling=1.0 / np.array(owner.shape))[1:-1, 1:-1]
+    row, column = np.unravel_index(np.argmax(depth), depth.shape)
+    return rows.start + int(row), columns.start + int(column), float(depth[row, column])

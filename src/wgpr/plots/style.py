@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -23,11 +22,6 @@ class CoordinateLocator(AutoLocator):
         n_bins = int(np.clip(round(0.6 * self.axis.get_tick_space()), 1, 7))  # type: ignore[union-attr]
         self.set_params(nbins=n_bins, min_n_ticks=min(2, n_bins))
         return super().__call__()
-
-
-def axes_or_current(ax: Axes | None) -> Axes:
-    """`ax`, or the current axes of pyplot."""
-    return plt.gca() if ax is None else ax
 
 
 def label(quantity: xr.DataArray, words: str = "") -> str:
