@@ -1,11 +1,12 @@
 """Which territory a place belongs to: a tree of axis-parallel cuts.
 
 A node cuts its ground along one axis at increasing positions, into one child more than there are positions. A child is
-another node, or the number of a territory. Dividing a territory inserts a position into the node above it, if that cuts
-along the same axis: a survey that only ever moves on makes one long list of positions and no deep tree.
+another node, or the number of a territory. Dividing a territory inserts a position into the node above it, if that
+cuts along the same axis: a survey that only ever moves on makes one long list of positions, and no deep tree.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Union
 
 import numpy as np
@@ -24,42 +25,79 @@ class Cuts(NamedTuple):
 
 
 def route(node: Node, X: Array) -> Indices:
-    """The territory (n,) of each place `X` (n, d)."""
+    """The number of the territory (n,) of each place `X` (n, d)."""
     owners = np.zeros(len(X), dtype=np.intp)
-    if len(X) == 1:
-        owners[0] = _find(node, X[0])
-        return owners
-    stack = [(node, np.arange(len(X)))] if len(X) else []
+    stack = [(node, np.arange(len(X)))]
     while stack:
         node, rows = stack.pop()
         if isinstance(node, int):
             owners[rows] = node
             continue
         places = np.searchsorted(node.positions, X[rows, node.axis], side="left")
-        order = np.argsort(places, kind="stable")
-        used, starts = np.unique(places[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        stack += [(node.children[place], rows[part]) for place, part in zip(used.tolist(), parts, strict=True)]
+        for place in set(places.tolist()):
+            stack.append((node.children[place], rows[places == place]))
     return owners
 
 
-def _find(node: Node, x: Array) -> int:
-    while not isinstance(node, int):
-        node = node.children[bisect_left(node.positions, x[node.axis])]
-    return node
-
-
 def divided(node: Node, inside: Array, axis: int, position: float, numbers: tuple[int, int]) -> Node:
-    """The tree in which the territory of the place `inside` (d,) is cut in two, with these numbers."""
+    """The tree in which the territory of the place `inside` (d,) is cut in two, which have these numbers."""
     if isinstance(node, int):
         return Cuts(axis, (position,), numbers)
     place = bisect_left(node.positions, inside[node.axis])
     child = node.children[place]
     if isinstance(child, int) and node.axis == axis:
-        return Cuts(
-            axis,
-            (*node.positions[:place], position, *node.positions[place:]),
-            (*node.children[:place], *numbers, *node.children[place + 1 :]),
-        )
+        positions = (*node.positions[:place], position, *node.positions[place:])
+        return Cuts(axis, positions, (*node.children[:place], *numbers, *node.children[place + 1 :]))
     child = divided(child, inside, axis, position, numbers)
     return node._replace(children=(*node.children[:place], child, *node.children[place + 1 :]))
+
+
+def adjacent(node: Node) -> Iterator[tuple[int, int]]:
+    """Pairs of territories that one cut separates, and that can be merged by removing it."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, int):
+            continue
+        stack += [child for child in node.children if not isinstance(child, int)]
+        for first, second in zip(node.children, node.children[1:], strict=False):
+            if isinstance(first, int) and isinstance(second, int):
+                yield first, second
+
+
+def merged(node: Node, pair: tuple[int, int], number: int) -> Node:
+    """The tree without the cut between two adjacent territories; what they become has this number."""
+    if isinstance(node, int):
+        return node
+    for place, both in enumerate(zip(node.children, node.children[1:], strict=False)):
+        if both == pair:
+            children = (*node.children[:place], number, *node.children[place + 2 :])
+            return Cuts(node.axis, node.positions[:place] + node.positions[place + 1 :], children) if len(children) > 1 else number
+    return node._replace(children=tuple(merged(child, pair, number) for child in node.children))
+
+
+def renumbered(node: Node, number_of: Callable[[int], int]) -> Node:
+    """The tree with other numbers of its territories."""
+    if isinstance(node, int):
+        return number_of(node)
+    return node._replace(children=tuple(renumbered(child, number_of) for child in node.children))
+
+
+def built(Z: Array, capacity: int) -> tuple[Node, list[Indices]]:
+    """A tree for the places `Z` (n, d), and the places (m,) of each territory, at most `capacity`.
+
+    Each cut is at the median along the axis of the largest extent.
+    """
+    parts: list[Indices] = []
+
+    def build(rows: Indices) -> Node:
+        extent = np.ptp(Z[rows], axis=0)
+        axis = int(np.argmax(extent))
+        position = float(np.median(Z[rows, axis]))
+        is_below = Z[rows, axis] <= position
+        if len(rows) <= capacity or is_below.all():
+            parts.append(rows)
+            return len(parts) - 1
+        return Cuts(axis, (position,), (build(rows[is_below]), build(rows[~is_below])))
+
+    return build(np.arange(len(Z))), parts

@@ -1,543 +1,400 @@
-"""Territories of pseudo-data: how the default learns (docs/territories.md)."""
+"""Territories of pseudo-data: how the default learns (docs/territories.md).
 
-import os
-from collections.abc import Sequence
+Each row belongs to one territory, and is known as soon as it is united with the pseudo-data there. A territory is looked
+at when it is full, when it has grown, or when a row is out of its reach:
+
+1. Forecast: the new rows are predicted by what was known before them. Rows that everything else contradicts are
+   down-weighted.
+2. Fit: if the territory has grown, or the rows are surprising, its hyperparameters are fitted again, with its halo.
+3. Decide: if the evidence favours another regime, the new rows become a territory of their own.
+4. Make room: a full territory is thinned, if that loses next to nothing; otherwise it is divided.
+5. Merge: while there are too many territories, two neighbours become one: those visited longest ago that agree best.
+
+All this depends on the rows and their order, not on how many are given at once.
+"""
+
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Node, divided, route
-from wgpr.gp.evidence import Evidence
-from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, HyperPrior, Scales, default_hyperparameters
+from wgpr.ensemble.answers import PseudoDataIndex, agreement
+from wgpr.ensemble.cuts import Node, adjacent, divided, merged, renumbered, route
+from wgpr.ensemble.evaluation import Change, StepRecord
+from wgpr.ensemble.regimes import Regime, find_regime
+from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, Indices, NotFactorizableError
-from wgpr.gp.optimize import maximize_lbfgs
-from wgpr.gp.pseudodata import LOSS_PER_ROW, Posterior, PseudoData, thin
+from wgpr.gp.linalg import Array, Indices
+from wgpr.gp.model import PickledByFields
+from wgpr.gp.pseudodata import PseudoData, thin
 
-P = {k[3:]: float(v) for k, v in os.environ.items() if k.startswith("TP_")}  # experiments
+# A territory is looked at when it has seen so many times the rows of its latest fit; fitted again when it is full and has
+# seen so many times them.
+_GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
 
+# A value is out of reach if it deviates so many times as far from the mean as any before.
+_OUT_OF_REACH = 3.0
 
-@dataclass(frozen=True, eq=False)
-class Territory:
-    """A local model: pseudo-data, and the hyperparameters under which they are read.
+# Neighbours that inform the hyperparameters, and those of them whose pseudo-data may be in the halo.
+_N_NEIGHBOURS, _N_IN_HALO = 8, 6
 
-    n_seen : rows that it has learned; n_fitted : how many when its hyperparameters were fitted last.
-    mean : (k,) prior mean.
-    """
+# Observations of the same place are united when a territory is full, if that makes room for this fraction of it.
+_WORTH_UNITING = 0.1
 
-    kernel: Kernel
-    data: PseudoData
-    theta: Hyperparameters
-    mean: Array
-    n_seen: float
-    n_fitted: float
-    n_known: int = 0
-    log_evidence: float = 0.0
+# Neighbours that may be merged: so many pairs, those visited longest ago.
+_N_PAIRS = 8
 
-    @cached_property
-    def centre(self) -> Array:
-        return self.data.Z.mean(axis=0)
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        return Posterior(self.kernel, self.theta, self.mean, self.data)
+# Rows after which `forgetting` has taken its fraction.
+_ROWS_OF_FORGETTING = 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class TerritorySettings:
+    """How territories learn.
+
+    max_models : the most territories, None for no limit.
+    forgetting : fraction of its knowledge that a territory forgets with every 100 rows that it learns.
+    """
+
     kernel: Kernel
-    capacity: int = 150
-    n_halo: int = 100
-    n_neighbours: int = 8
-    growth: float = 2.0
-    max_iter: int = 6
+    max_models: int | None = None
+    forgetting: float = 0.0
+
+    @staticmethod
+    def capacity(n_features: int) -> int:
+        """Most pseudo-data of a territory: more inputs need more for the same detail."""
+        return 150 if n_features < 4 else 400
+
+    @staticmethod
+    def n_halo(n_features: int) -> int:
+        """Pseudo-data in a halo."""
+        return 100 if n_features < 4 else 200
 
 
-def _blocks(Z: Array, size: int) -> list[Indices]:
-    """Indices of the points, in compact blocks of at most `size`."""
-    stack, blocks = [np.arange(len(Z))], []
-    while stack:
-        rows = stack.pop()
-        if len(rows) <= size:
-            blocks.append(rows)
-            continue
-        axis = int(np.argmax(np.ptp(Z[rows], axis=0)))
-        order = rows[np.argsort(Z[rows, axis], kind="stable")]
-        stack += [order[: len(rows) // 2], order[len(rows) // 2 :]]
-    return blocks
+@dataclass(frozen=True, eq=False)
+class Territories(PickledByFields):
+    """Territories, and the cuts that separate them. An immutable value.
+
+    For each of the J territories, as they were when it was looked at: centres (J, d), log_thetas (J, p), spreads (J, d).
+    """
+
+    models: tuple[Territory, ...]
+    cuts: Node
+    centres: Array
+    log_thetas: Array
+    spreads: Array
+    n_learned: int
+    _index: list[PseudoDataIndex] = field(default_factory=list, init=False, repr=False)
+
+    @classmethod
+    def of(cls, models: list[Territory], cuts: Node) -> "Territories":
+        return cls(
+            tuple(models),
+            cuts,
+            np.array([model.centre for model in models]),
+            np.array([model.theta.to_log() for model in models]),
+            np.array([model.spread for model in models]),
+            sum(model.n_seen for model in models),
+        )
+
+    @classmethod
+    def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territories":
+        """One territory of the first rows `X` (n, d), `y` (n, k) with weights (n,)."""
+        return cls.of([Territory.begin(kernel, X, y, weights)], 0)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_index"} | {"_index": []}
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    @property
+    def n_features(self) -> int:
+        return self.centres.shape[1]
+
+    @property
+    def index(self) -> PseudoDataIndex:
+        """All pseudo-data, to answer queries by the nearest of them. Made when it is first asked for."""
+        if not self._index:
+            self._index.append(PseudoDataIndex(self.models, self.cuts, self.centres, self.log_thetas))
+        return self._index[0]
 
 
-GATE = P.get("GATE", 16.0)
+class Learned(NamedTuple):
+    """Territories after some rows, records of the looks, and the whitened errors of forecasts in them: (n, k)."""
+
+    territories: Territories
+    records: list[StepRecord]
+    whitened: list[Array]
 
 
-def agreement(difference: Array) -> Array:
-    """Between 0 and 1, of differences (..., p) of log hyperparameters."""
-    size = np.sqrt((difference**2).mean(axis=-1))
-    return np.clip((P.get("AGMAX", 1.0) - size) / 0.4, 0.0, 1.0)
+def learn(
+    territories: Territories, settings: TerritorySettings, X: Array, y: Array, weights: Array, n_steps: int
+) -> Learned:
+    """The territories after rows `X` (n, d), `y` (n, k) with weights (n,); n_steps : looks before."""
+    learning = _Learning(territories, settings, n_steps)
+    learning.learn(X, y, weights)
+    return Learned(learning.territories(), learning.records, learning.whitened)
 
 
-class Learning:
-    """Territories while they learn."""
+class _Learning:
+    """Territories while they learn some rows."""
 
-    def __init__(self, settings: Settings, d: int, k: int) -> None:
-        self.settings = settings
-        self.cuts: Node = 0
-        self.territories: list[Territory] = []
-        self.centres = np.empty((0, d))
-        self.log_thetas = np.empty((0, d + 2 + settings.kernel.n_shape))
-        self.residuals, self.densities = [], []
-        self.stats = dict(looks=0, evaluations=0, thinned=0, divided=0, tried=0)
-        self.seconds = dict(look=0.0, thin=0.0, halo=0.0)
+    def __init__(self, before: Territories, settings: TerritorySettings, n_steps: int) -> None:
+        self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
+        self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
+        self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
+        self.capacity, self.n_halo = settings.capacity(before.n_features), settings.n_halo(before.n_features)
+        self.records: list[StepRecord] = []
+        self.whitened: list[Array] = []
+
+    def territories(self) -> Territories:
+        return Territories(
+            tuple(self.models), self.cuts, self.centres, self.log_thetas, self.spreads, self.n_learned
+        )
+
+    # Rows
 
     def learn(self, X: Array, y: Array, weights: Array) -> None:
-        if not self.territories:
-            n = min(len(y), 20)
-            self._begin(X[:n], y[:n], weights[:n])
-            X, y, weights = X[n:], y[n:], weights[n:]
-        owners = route(self.cuts, X)
-        start = 0
+        owners, start = route(self.cuts, X), 0
         while start < len(y):
-            stop, number = self._next_event(owners, start)
-            for owner in np.unique(owners[start:stop]).tolist():
+            stop, number = self._next_look(owners, y, start)
+            for owner in set(owners[start:stop].tolist()):
                 rows = start + np.flatnonzero(owners[start:stop] == owner)
-                self._union(owner, X[rows], y[rows], weights[rows])
+                visited = self.n_learned + int(rows[-1]) - start + 1
+                self.models[owner] = self.models[owner].with_rows(X[rows], y[rows], weights[rows], visited)
+            self.n_learned += stop - start
             if number is not None:
-                n_before = len(self.territories)
-                self._event(number)
-                if len(self.territories) > n_before:
-                    again = stop + np.flatnonzero(owners[stop:] == number)
-                    owners[again] = route(self.cuts, X[again])
+                cuts = self.cuts
+                self._look(number)
+                if self.cuts is not cuts:
+                    owners[stop:] = route(self.cuts, X[stop:])
             start = stop
 
-    def _begin(self, X: Array, y: Array, weights: Array) -> None:
-        kernel = self.settings.kernel
-        mean = y.mean(axis=0)
-        scales = Scales.of(X, y, mean)
-        theta = default_hyperparameters(kernel, scales)
-        data = PseudoData.of_rows(X, y, weights, theta.noise)
-        self._put(Territory(kernel, data, theta, mean, len(y), 0.0), None)
-        self._look(0, np.empty(0, dtype=np.intp), None)
-
-    def _put(self, territory: Territory, number: int | None) -> None:
-        log_theta = territory.theta.to_log()
-        if number is None:
-            self.territories.append(territory)
-            self.centres = np.concatenate([self.centres, territory.centre[None]])
-            self.log_thetas = np.concatenate([self.log_thetas, log_theta[None]])
-        else:
-            self.territories[number] = territory
-            self.centres[number] = territory.centre
-            self.log_thetas[number] = log_theta
-
-    def _next_event(self, owners: Indices, start: int) -> tuple[int, int | None]:
-        """Where the next event happens: one behind its row, and the territory."""
+    def _next_look(self, owners: Indices, y: Array, start: int) -> tuple[int, int | None]:
+        """The next row at which a territory must be looked at, plus one, and the number of that territory."""
         stop, number = len(owners), None
-        for owner in np.unique(owners[start:]).tolist():
-            n_until = self._n_until_event(self.territories[owner])
-            rows = np.flatnonzero(owners[start:stop] == owner)
-            if len(rows) >= n_until:
-                stop, number = start + int(rows[n_until - 1]) + 1, owner
+        for owner in sorted(set(owners[start:].tolist())):
+            rows = start + np.flatnonzero(owners[start:stop] == owner)
+            place = self._first_due(self.models[owner], y[rows])
+            if place is not None:
+                stop, number = int(rows[place]) + 1, owner
         return stop, number
 
-    def _n_until_event(self, territory: Territory) -> int:
-        full = self.settings.capacity + 1 - len(territory.data)
-        due = int(np.ceil(self.settings.growth * territory.n_fitted - territory.n_seen))
-        return max(1, min(full, due))
+    def _first_due(self, territory: Territory, y: Array) -> int | None:
+        """Which of the next rows `y` (n, k) of a territory makes a look at it due; None if none does."""
+        n_until_full = self.capacity + 1 - len(territory.data)
+        n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
+        due = max(1, min(n_until_full, n_until_grown)) - 1
+        deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
+        reach = np.maximum.accumulate(np.concatenate([[territory.reach], deviation]))[:-1]
+        out = np.flatnonzero(deviation > _OUT_OF_REACH * np.maximum(reach, territory.theta.amplitude))
+        first = min(due, int(out[0])) if len(out) else due
+        return first if first < len(y) else None
 
-    def _union(self, number: int, X: Array, y: Array, weights: Array) -> None:
-        old = self.territories[number]
-        data = PseudoData.union(old.data, PseudoData.of_rows(X, y, weights, old.theta.noise))
-        self._put(replace(old, data=data, n_seen=old.n_seen + len(y)), number)
+    # Looks
 
-    def _event(self, number: int) -> None:
-        territory = self.territories[number]
-        is_full = len(territory.data) > self.settings.capacity
-        if is_full:
-            united = territory.data.united()
-            if len(united) < 0.9 * len(territory.data):
-                self._put(replace(territory, data=united), number)
-                return
-        is_due = not is_full or territory.n_seen > P.get("FULLGROW", 1.5) * territory.n_fitted
-        near, halo = self._around(number)
-        self._known = None
-        if 0 < territory.n_known < len(territory.data):
-            is_due |= self._forecast(number, territory, halo)
-        if is_due:
-            n_before = len(self.territories)
-            self._look(number, near, halo)
-            if len(self.territories) > n_before:
-                return
-        if is_full:
-            self._make_room(number)
+    def _look(self, number: int) -> None:
+        started, n_before = perf_counter(), len(self.models)
+        territory = self._faded(self.models[number])
+        is_full = len(territory.data) > self.capacity
+        surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
+        looked, regime, n_evaluations = self._forecast_and_fit(territory, surroundings, is_full)
+        if regime is not None:
+            self._start_regime(number, territory, regime)
+        else:
+            self._put(looked, number)
+            if is_full:
+                self._make_room(number)
+        merged_pairs = self._merge_down()
+        added = [Change(new, len(self.models[new].data), True) for new in range(n_before, len(self.models))]
+        changes = (Change(number, n_new, False), *added) if not merged_pairs else (Change(number, n_new, False),)
+        self.records.append(
+            StepRecord(
+                number=self.n_steps + len(self.records),
+                n_samples=n_new,
+                candidates=(number,),
+                w_old=(None,),
+                w_new=(None,),
+                evidence=(looked.log_evidence,),
+                evidence_new=None if regime is None else regime.log_evidence,
+                dropped=(),
+                changes=changes,
+                seconds=perf_counter() - started,
+                n_evaluations=n_evaluations,
+                merged=merged_pairs,
+            )
+        )
 
-    def _around(self, number: int) -> tuple[Indices, PseudoData | None]:
-        near = self.neighbours(number) if len(self.territories) > 1 else np.empty(0, dtype=np.intp)
-        near = self.agreeing(number, near)
-        return near, self.halo(number, near)
+    def _forecast_and_fit(
+        self, territory: Territory, surroundings: Surroundings, is_full: bool
+    ) -> tuple[Territory, Regime | None, int]:
+        """The territory after a look, another regime if there is one, and the number of evaluations of the evidence."""
+        growth = _GROWTH_WHEN_FULL if is_full else _GROWTH
+        is_due = territory.n_seen >= growth * territory.n_fitted
+        n_known, n_data = territory.n_known, len(territory.data)
+        if not n_known < n_data:
+            return (fitted(territory, surroundings) if is_due else territory), None, 0
+        forecasted, _ = forecast(territory, surroundings.halo)
+        territory = _down_weighted(territory, forecasted)
+        self.whitened.append(forecasted.whitened)
+        if not (is_due or forecasted.is_surprising):
+            looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
+            return looked, None, 0
+        updated = fitted(territory, surroundings)
+        as_before = replace(updated, n_known=n_known)
+        regime = find_regime(territory, as_before, surroundings.halo)
+        log_evidence = forecast(as_before, surroundings.halo)[0].log_density
+        return replace(updated, log_evidence=log_evidence), regime, updated.n_evaluations
 
-    # Hyperparameters
+    def _faded(self, territory: Territory) -> Territory:
+        """After forgetting: what was known loses precision with every row that was learned since."""
+        n_known, n_new = territory.n_known, len(territory.data) - territory.n_known
+        if not self.settings.forgetting or not n_new:
+            return territory
+        precision = territory.data.precision.copy()
+        precision[:n_known] *= (1.0 - self.settings.forgetting) ** (n_new / _ROWS_OF_FORGETTING)
+        return replace(territory, data=replace(territory.data, precision=precision))
 
-    def neighbours(self, number: int) -> Indices:
-        theta = self.territories[number].theta
-        D = ((self.centres - self.centres[number]) / theta.lengthscales) ** 2
-        D = D.sum(axis=1)
-        D[number] = np.inf
-        k = min(self.settings.n_neighbours, len(D) - 1)
-        near = np.argpartition(D, k - 1)[:k] if k < len(D) - 1 else np.flatnonzero(np.isfinite(D))
-        return near[np.argsort(D[near], kind="stable")]
+    def _surroundings(self, number: int) -> Surroundings:
+        """The neighbours of a territory that agree with it."""
+        if len(self.models) == 1:
+            return ALONE
+        theta = self.models[number].theta
+        squares = (((self.centres - self.centres[number]) / theta.lengthscales) ** 2).sum(axis=1)
+        squares[number] = np.inf
+        n = min(_N_NEIGHBOURS, len(squares) - 1)
+        near = np.argpartition(squares, n - 1)[:n]
+        near = near[np.argsort(squares[near], kind="stable")]
+        near = near[agreement(self.log_thetas[near], self.log_thetas[number]) > 0.5]
+        if not len(near):
+            return ALONE
+        return Surroundings(self._halo(number, near[:_N_IN_HALO]), self.log_thetas[near], self.spreads[near])
 
-    def halo(self, number: int, near: Indices) -> PseudoData | None:
-        territory, n = self.territories[number], self.settings.n_halo
-        if not len(near) or not n:
-            return None
-        around = PseudoData.union(*(self.territories[other].data for other in near[:6].tolist()))
-        Z = territory.data.Z
-        if P.get("SPREAD"):
-            around = PseudoData.union(*(self.territories[other].data for other in near.tolist()))
-            stride = max(1.0, len(around) / n)
-            return around[np.arange(0, len(around), stride).astype(np.intp)]
-        gap = np.maximum(np.maximum(Z.min(axis=0) - around.Z, around.Z - Z.max(axis=0)), 0.0) / territory.theta.lengthscales
-        gap = np.einsum("ij,ij->i", gap, gap)
-        if len(gap) > n:
-            return around[np.argpartition(gap, n - 1)[:n]]
-        return around
+    def _halo(self, number: int, near: Indices) -> PseudoData:
+        """The pseudo-data of neighbours that are nearest to the box around a territory, in length-scales."""
+        territory = self.models[number]
+        around = PseudoData.union(*(self.models[other].data for other in near.tolist()))
+        below, above = territory.data.Z.min(axis=0) - around.Z, around.Z - territory.data.Z.max(axis=0)
+        gap = np.maximum(np.maximum(below, above), 0.0) / territory.theta.lengthscales
+        squares = (gap**2).sum(axis=1)
+        return around[np.argpartition(squares, self.n_halo)[: self.n_halo]] if len(squares) > self.n_halo else around
 
-    def _prior(self, territory: Territory, scales: Scales, near: Indices) -> HyperPrior:
-        kernel = self.settings.kernel
-        prior = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), 0.7)
-        if len(near):
-            logs = self.log_thetas[near]
-            std = np.sqrt(logs.var(axis=0) * P.get("VARW", 1.0) + 0.49 / (1 + len(logs))).clip(P.get("MINSTD", 0.2), 0.7)
-            prior = HyperPrior(logs.mean(axis=0), std, prior.box)
-        n_lost = territory.n_seen - territory.data.is_row.sum()
-        if n_lost > 0.5:
-            own = HyperPrior.around(kernel, scales, territory.theta, P.get("OWNSTD", 0.25))
-            own.std[-1] = min(0.25, (2.0 * min(n_lost, 200)) ** -0.5)
-            prior = own.combined(prior)
-        return prior
+    # Changes
 
-    def _look(self, number: int, near: Indices, halo: PseudoData | None) -> None:
-        started = perf_counter()
-        territory, kernel = self.territories[number], self.settings.kernel
-        own = territory.data
-        t = own.t - territory.mean
-        scales = Scales.of(own.Z, own.t, territory.mean)
-        prior = self._prior(territory, scales, near)
-        noise2 = territory.theta.noise**2
-        variance = np.where(own.is_row, 1.0 / (own.precision * noise2), 1.0 / own.precision)
-        Z, is_row = own.Z, own.is_row
-        if halo is not None:
-            Z, t = np.concatenate([Z, halo.Z]), np.concatenate([t, halo.t - territory.mean])
-            hv = np.where(halo.is_row & bool(P.get("HALOROWS", 0)), 1.0 / (halo.precision * noise2), 1.0 / halo.precision)
-            variance = np.concatenate([variance, hv])
-            is_row = np.concatenate([is_row, halo.is_row & bool(P.get("HALOROWS", 0))])
-        self.seconds["halo"] += perf_counter() - started
-        d = Z.shape[1]
-        blocks = _blocks(Z / territory.theta.lengthscales, int(P.get("BLOCK", 250)))
-        evidences = [Evidence(kernel, Z[b], t[b], variance[b], is_row[b]) for b in blocks]
-
-        def objective(log_theta: Array) -> tuple[float, Array]:
-            theta = Hyperparameters.from_log(log_theta, d)
-            log_prior, by = prior.log_density(log_theta)
-            value, gradient = 0.0, 0.0
-            for evidence in evidences:
-                v, g = evidence.value_and_gradient(theta)
-                value, gradient = value + v, gradient + g
-            return value + log_prior, gradient + by
-
-        starts = [territory.theta]
-        if territory.n_fitted == 0:
-            starts = [default_hyperparameters(kernel, scales, f) for f in LENGTHSCALE_FACTORS]
-        best, best_value = None, -np.inf
-        for start in starts:
-            n_iter = int(P.get("ITER", self.settings.max_iter)) if len(starts) == 1 else 20
-            found = maximize_lbfgs(objective, start.to_log(), prior.box, np.full(len(prior.mean), P.get("SCALE", 0.06)), n_iter, P.get("GAIN", 0.05))
-            value = objective(found)[0] if len(starts) > 1 else 0.0
-            if value > best_value:
-                best, best_value = found, value
-        theta = Hyperparameters.from_log(best, d)
-        self.stats["looks"] += 1
-        self.stats["evaluations"] += sum(e.n_evaluations for e in evidences)
-        data = own.with_noise(territory.theta.noise, theta.noise)
-        if territory.n_known and territory.n_known < len(own) and territory.n_fitted > 0 and not P.get("NOWORLD"):
-            if self._other_regime(number, territory, replace(territory, data=data, theta=theta), halo):
-                self.seconds["look"] += perf_counter() - started
-                return
-        self._put(replace(territory, data=data, theta=theta, n_fitted=territory.n_seen, n_known=len(data)), number)
-        if P.get("BLOCKCV") and territory.n_fitted > 0:
-            every = data if halo is None else PseudoData.union(data, halo)
-            C = kernel(theta, every.Z, every.Z)
-            C[np.diag_indices_from(C)] += 1.0 / every.precision
-            inverse = np.linalg.inv(C)
-            rows = np.flatnonzero(data.is_row)
-            n = len(rows)
-            size = int(P.get("BLOCKCV"))
-            if n >= 1:
-                mid = n // 2
-                b = rows[max(0, mid - size // 2) : mid + size // 2 + 1]
-                cov = np.linalg.inv(inverse[np.ix_(b, b)])
-                e = cov @ (inverse[b] @ (every.t - territory.mean))
-                noise = 1.0 / every.precision[b]
-                self.residuals.append((e[:, 0], np.maximum(cov.diagonal() - noise, 1e-12), noise))
-        self.seconds["look"] += perf_counter() - started
-
-    # Forecasts
-
-    def _forecast(self, number: int, territory: Territory, halo: PseudoData | None) -> bool:
-        own, n_known, theta = territory.data, territory.n_known, territory.theta
-        rest = own[:n_known] if halo is None else PseudoData.union(own[:n_known], halo)
-        new = own[n_known:]
-        mean, cov = Posterior(territory.kernel, theta, territory.mean, rest).joint(new.Z)
-        error = new.t - mean
-        field_variance = cov.diagonal().copy()
-        noise = 1.0 / new.precision
-        cov[np.diag_indices_from(cov)] += noise
-        L = np.linalg.cholesky(cov)
-        z = np.linalg.solve(L, error)
-        density = -0.5 * float((z * z).sum()) - error.shape[1] * float(np.log(L.diagonal()).sum() + 0.5 * len(error) * np.log(2 * np.pi))
-        if not P.get("BLOCKCV"):
-            self.residuals.append((error[:, 0], field_variance, noise))
-        self.densities.append(density / error.size)
-        self.zs = getattr(self, "zs", []) + [z[:, 0]]
-        self.ratio = getattr(self, "ratio", []) + [np.stack([L.diagonal() ** 2 - noise, noise, field_variance], 1)]
-        inverse = np.linalg.inv(cov)
-        loo = (inverse @ error) / np.sqrt(inverse.diagonal())[:, None]
-        size = np.sqrt((loo**2).mean(axis=1))
-        gate = np.minimum(1.0, (GATE / np.maximum(size, 1e-300)) ** 4)
-        if (gate < 1.0).any():
-            self.stats["gated"] = self.stats.get("gated", 0) + int((gate < 1).sum())
-            precision = own.precision.copy()
-            precision[n_known:] *= gate
-            own = replace(own, precision=precision)
-            self._put(replace(territory, data=own), number)
-        chi2 = float((z * z).sum())
-        self.stats["forecasts"] = self.stats.get("forecasts", 0) + 1
-        surprise = chi2 > z.size + P.get("SURPRISE", 4.0) * np.sqrt(2.0 * z.size)
-        self.stats["surprised"] = self.stats.get("surprised", 0) + int(surprise)
-        return bool(surprise)
-
-    def _other_regime(self, number: int, territory: Territory, updated: Territory, halo: PseudoData | None) -> bool:
-        own, n_known, kernel = territory.data, territory.n_known, territory.kernel
-        Z, new = own.Z[:n_known], own[n_known:]
-        n = len(new)
-        if n < 20:
-            return False
-        found = None
-        for axis in range(Z.shape[1]):
-            for sign in (1.0, -1.0):
-                a, b = sign * Z[:, axis], sign * new.Z[:, axis]
-                overlap = (b <= a.max()).mean()
-                if overlap < 0.05 and (found is None or overlap < found[0]):
-                    found = overlap, axis, sign
-        if found is None:
-            return False
-        _, axis, sign = found
-        self.stats["separable"] = self.stats.get("separable", 0) + 1
-        order = np.argsort(sign * new.Z[:, axis], kind="stable")
-        def known(t: Territory) -> PseudoData:
-            return t.data[:n_known] if halo is None else PseudoData.union(t.data[:n_known], halo)
-
-        def full(t: Territory) -> PseudoData:
-            return t.data if halo is None else PseudoData.union(t.data, halo)
-
-        def evidence_of(data: PseudoData, t: Territory) -> float:
-            e = Evidence(kernel, data.Z, data.t - t.mean, 1.0 / data.precision, np.zeros(len(data), dtype=np.bool_))
-            return e.value_and_gradient(t.theta)[0]
-
-        as_update = evidence_of(full(updated), updated) - evidence_of(known(territory), territory)
-        # densities of the first k rows along the axis, given what is known
-        ordered = territory.data[n_known:][order]
-        mean, C = Posterior(kernel, territory.theta, territory.mean, known(territory)).joint(ordered.Z)
-        C[np.diag_indices_from(C)] += 1.0 / ordered.precision
-        Lo = np.linalg.cholesky(C)
-        zo = np.linalg.solve(Lo, ordered.t - mean)
-        steps = -0.5 * (zo * zo).sum(axis=1) - zo.shape[1] * (np.log(Lo.diagonal()) + 0.5 * np.log(2 * np.pi))
-        before = np.concatenate([[0.0], np.cumsum(steps)])
-        best = None
-        p = len(territory.theta.to_vector())
-        for k in (0, n // 4, n // 2, 3 * n // 4):
-            rows = new[order[k:]]
-            if len(rows) < 15:
-                continue
-            mean = rows.t.mean(axis=0)
-            scales = Scales.of(rows.Z, rows.t, mean)
-            variance = 1.0 / (rows.precision * territory.theta.noise**2)
-            evidence = Evidence(kernel, rows.Z, rows.t - mean, variance, np.ones(len(rows), dtype=np.bool_))
-            prior = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), 0.7)
-            price = 0.5 * (p + 1) * np.log1p(len(rows))
-            target = as_update - before[k] + price
-            tries = [territory.theta]
-            for f in (0.15, 0.5, 2.0):
-                th = default_hyperparameters(kernel, scales, f)
-                tries += [th, replace(th, noise=th.noise / 3)]
-            values = []
-            for th in tries:
-                try:
-                    values.append(evidence.value_and_gradient(prior.clip(th))[0])
-                except NotFactorizableError:
-                    values.append(-np.inf)
-            if max(values) + 0.15 * len(rows) < target:
-                continue
-            d = Z.shape[1]
-
-            def objective(log_theta: Array) -> tuple[float, Array]:
-                value, gradient = evidence.value_and_gradient(Hyperparameters.from_log(log_theta, d))
-                log_prior, by = prior.log_density(log_theta)
-                return value + log_prior, gradient + by
-
-            self.stats["worldtry"] = self.stats.get("worldtry", 0) + 1
-            start = prior.clip(tries[int(np.argmax(values))])
-            fitted = maximize_lbfgs(objective, start.to_log(), prior.box, np.full(p, 0.06), 20)
-            value = objective(fitted)[0] - prior.log_density(fitted)[0]
-            gain = value - target
-            if gain > 0 and (best is None or gain > best[0]):
-                best = gain, k, Hyperparameters.from_log(fitted, d), mean
-        if best is None:
-            return False
-        gain, k, theta, mean = best
-        at = float(new.Z[order[k], axis])
-        edge = float((sign * np.concatenate([Z[:, axis], new.Z[order[:k], axis]])).max()) * sign
-        position = 0.5 * (at + edge)
-        left = own.Z[:, axis] <= position
-        is_new = ~left if sign > 0 else left
-        self.stats["worlds"] = self.stats.get("worlds", 0) + 1
-        if P.get("VERBOSE"):
-            print("another regime", number, "n", n, "k", k, "gain", round(gain, 1), "at", position, np.round(theta.to_vector(), 3), "old", np.round(territory.theta.to_vector(), 3))
-        numbers = (number, len(self.territories)) if sign > 0 else (len(self.territories), number)
-        self.cuts = divided(self.cuts, Z[0], axis, position, numbers)
-        share = float(is_new.mean())
-        self._put(replace(territory, data=own[~is_new], n_seen=territory.n_seen - is_new.sum(), n_fitted=territory.n_fitted, n_known=int((~is_new[:n_known]).sum())), number)
-        data = own[is_new].with_noise(territory.theta.noise, theta.noise)
-        self._put(Territory(kernel, data, theta, mean, float(len(data)), float(len(data)), len(data)), None)
-        return True
-
-    def agreeing(self, number: int, near: Indices) -> Indices:
-        return near[agreement(self.log_thetas[near] - self.log_thetas[number]) > 0.5]
-
-    # Room
+    def _put(self, territory: Territory, number: int) -> None:
+        """Put a territory in place of another, or behind the last."""
+        if number == len(self.models):
+            self.models.append(territory)
+            self.centres = np.concatenate([self.centres, territory.centre[None]])
+            self.log_thetas = np.concatenate([self.log_thetas, territory.theta.to_log()[None]])
+            self.spreads = np.concatenate([self.spreads, territory.spread[None]])
+            self._is_shared = False
+            return
+        if self._is_shared:
+            self.centres, self.log_thetas, self.spreads = (
+                self.centres.copy(), self.log_thetas.copy(), self.spreads.copy()
+            )  # fmt: skip
+            self._is_shared = False
+        self.models[number] = territory
+        self.centres[number], self.spreads[number] = territory.centre, territory.spread
+        self.log_thetas[number] = territory.theta.to_log()
 
     def _make_room(self, number: int) -> None:
-        started = perf_counter()
-        territory = self.territories[number]
-        n_new = max(1, int(territory.data.is_row.sum()))
-        self.stats["tried"] += 1
-        thinned = thin(
-            territory.kernel, territory.theta, territory.mean, territory.data, int(P.get("MOST", 0.5) * self.settings.capacity), P.get("LOSS", 0.01), P.get("PRICE", 0.02)
-        )
-        self.seconds["thin"] += perf_counter() - started
+        """Unite, thin or divide a full territory."""
+        territory = self.models[number]
+        united = territory.data.united()
+        if len(united) < (1.0 - _WORTH_UNITING) * len(territory.data):
+            self._put(replace(territory, data=united, n_known=len(united)), number)
+            return
+        thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.capacity // 2)
         if thinned is not None:
-            self.stats["thinned"] += 1
-            self._put(replace(territory, data=thinned.data, n_known=len(thinned.data)), number)
+            self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
         Z = territory.data.Z
         axis = int(np.argmax(np.ptp(Z, axis=0) / territory.theta.lengthscales))
-        at = float(np.median(Z[:, axis]))
-        left = Z[:, axis] <= at
-        if left.all():
-            return
-        self.stats["divided"] += 1
-        self.cuts = divided(self.cuts, Z[0], axis, at, (number, len(self.territories)))
-        for part, target in ((left, number), (~left, None)):
-            share = float(part.mean())
-            data = territory.data[part]
-            mean = np.average(data.t, axis=0, weights=data.precision)
-            self._put(
-                replace(territory, data=data, mean=mean, n_seen=territory.n_seen * share, n_fitted=territory.n_fitted * share, n_known=int(part[: territory.n_known].sum())), target
+        position = float(np.median(Z[:, axis]))
+        is_below = Z[:, axis] <= position
+        if is_below.all():  # more than half of the places are the same
+            thinned = thin(
+                territory.kernel, territory.theta, territory.mean, united, self.capacity // 2, at_any_loss=True
             )
+            assert thinned is not None
+            self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
+            return
+        share = float(is_below.mean())
+        n_seen, n_fitted = round(share * territory.n_seen), round(share * territory.n_fitted)
+        below = territory.part(is_below, n_seen, n_fitted)
+        above = territory.part(~is_below, territory.n_seen - n_seen, territory.n_fitted - n_fitted)
+        self._divide(number, axis, position, below, above, is_new_above=True)
+
+    def _start_regime(self, number: int, territory: Territory, regime: Regime) -> None:
+        Z = territory.data.Z[:, regime.axis]
+        is_new = Z > regime.position if regime.is_above else Z <= regime.position
+        n_new = int(is_new.sum())
+        old = territory.part(~is_new, territory.n_seen - n_new, min(territory.n_fitted, territory.n_seen - n_new))
+        old = replace(old, mean=territory.mean, n_known=len(old.data))
+        data = territory.data[is_new].with_noise(territory.theta.noise, regime.theta.noise)
+        spread = data.Z.std(axis=0)
+        new = Territory(
+            territory.kernel, regime.theta, regime.mean, data, n_new, n_new, n_new, spread, territory.visited
+        )
+        below, above = (old, new) if regime.is_above else (new, old)
+        self._divide(number, regime.axis, regime.position, below, above, is_new_above=regime.is_above)
+
+    def _divide(
+        self, number: int, axis: int, position: float, below: Territory, above: Territory, is_new_above: bool
+    ) -> None:
+        inside, last = self.models[number].data.Z[0], len(self.models)
+        numbers = (number, last) if is_new_above else (last, number)
+        self.cuts = divided(self.cuts, inside, axis, position, numbers)
+        self._put(below, numbers[0]) if is_new_above else self._put(above, numbers[1])
+        self._put(above if is_new_above else below, last)
+
+    def _merge_down(self) -> tuple[tuple[int, int], ...]:
+        """Merge neighbours while there are too many territories; the pairs that were merged."""
+        pairs: list[tuple[int, int]] = []
+        while self.settings.max_models is not None and len(self.models) > max(1, self.settings.max_models):
+            oldest = sorted(adjacent(self.cuts), key=lambda pair: max(self.models[one].visited for one in pair))
+            first, second = max(
+                oldest[:_N_PAIRS], key=lambda pair: -float(((self.log_thetas[pair[0]] - self.log_thetas[pair[1]]) ** 2).sum())
+            )
+            self._merge(first, second)
+            pairs.append((min(first, second), max(first, second)))
+        return tuple(pairs)
+
+    def _merge(self, first: int, second: int) -> None:
+        one, other = self.models[first], self.models[second]
+        share = one.n_seen / max(1, one.n_seen + other.n_seen)
+        theta = Hyperparameters.from_log(
+            share * one.theta.to_log() + (1.0 - share) * other.theta.to_log(), len(one.theta.lengthscales)
+        )
+        data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
+        mean = np.average(data.t, axis=0, weights=data.precision)
+        if len(data) > self.capacity // 2:
+            thinned = thin(one.kernel, theta, mean, data, self.capacity // 2, at_any_loss=True)
+            assert thinned is not None
+            data = thinned
+        both = replace(
+            one, theta=theta, mean=mean, data=data, n_known=len(data), n_seen=one.n_seen + other.n_seen,
+            n_fitted=one.n_fitted + other.n_fitted, spread=np.maximum(one.spread, other.spread),
+            visited=max(one.visited, other.visited),
+        )  # fmt: skip
+        low, high = min(first, second), max(first, second)
+        self.cuts = merged(self.cuts, (first, second), low)
+        self._put(both, low)
+        # Later territories have the number before theirs.
+        self.cuts = renumbered(self.cuts, lambda number: number - (number > high))
+        del self.models[high]
+        self.centres, self.log_thetas, self.spreads = (
+            np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
+        )
 
 
-def predict(learning: Learning, X: Array, n_near: int | None = None, n_theta: int = 8) -> tuple[Array, Array, Array]:
-    """Mean (n, k), variance of the field (n,), variance of the noise (n,)."""
-    from scipy.spatial import cKDTree
-
-    d = X.shape[1]
-    M = n_near or int(P.get("NEAR", 32 if d < 4 else 128))
-    T = learning.territories
-    TH, MEAN = learning.log_thetas, np.array([t.mean for t in T])
-    scale = np.exp(np.median(TH[:, 1 : 1 + d], axis=0))
-    Z = np.concatenate([t.data.Z for t in T])
-    tt = np.concatenate([t.data.t for t in T])
-    lam = np.concatenate([t.data.precision for t in T])
-    of = np.repeat(np.arange(len(T)), [len(t.data) for t in T])
-    tree = cKDTree(Z / scale)
-    n_theta = min(int(P.get("NTHETA", n_theta)), len(T))
-    centres = cKDTree(learning.centres / scale)
-    M = min(M, len(Z) - 1)
-    kernel = learning.settings.kernel
-    out, var, noise = np.empty((len(X), tt.shape[1])), np.empty(len(X)), np.empty(len(X))
-    step = max(16, 2_000_000 // (M * M))
-    for q0 in range(0, len(X), step):
-        x = X[q0 : q0 + step]
-        D, I = tree.query(x / scale, k=M + 1)
-        Dc, Ic = centres.query(x / scale, k=min(n_theta + 1, len(T)))
-        if len(T) == 1:
-            Dc, Ic = Dc[:, None], Ic[:, None]
-        if Dc.shape[1] > n_theta:
-            R = Dc[:, -1:]
-            w = np.maximum(1 - Dc[:, :-1] / (R + 1e-12), 0) ** 2 + 1e-12
-            Ic = Ic[:, :-1]
-        else:
-            w = np.maximum(1 - Dc / (1.1 * Dc[:, -1:] + 1e-12), 0) ** 2 + 1e-12
-        own = route(learning.cuts, x)
-        w *= agreement(TH[Ic] - TH[own][:, None])
-        w += 1e-12 * (Ic == own[:, None])
-        alone = w.sum(axis=1) < 1e-11
-        w[alone], Ic[alone] = 0.0, own[alone, None]
-        w[alone, 0] = 1.0
-        w /= w.sum(axis=1, keepdims=True)
-        th = np.einsum("qj,qjp->qp", w, TH[Ic])
-        mu = np.einsum("qj,qjk->qk", w, MEAN[Ic])
-        R, R0 = D[:, -1:], D[:, [int(0.75 * M)]]
-        taper = np.clip((R - D) / np.maximum(R - R0, 1e-12), 0, 1)[:, :M]
-        I = I[:, :M]
-        l = lam[I] * taper * agreement(TH[of[I]] - TH[own][:, None])
-        s = np.sqrt(l)
-        A = Z[I] / np.exp(th[:, 1 : 1 + d])[:, None]
-        a = x / np.exp(th[:, 1 : 1 + d])
-        a2 = np.einsum("qij,qij->qi", A, A)
-        S = np.maximum(a2[:, :, None] + a2[:, None] - 2 * A @ A.transpose(0, 2, 1), 0)
-        al, sf2 = np.exp(th[:, 1 + d]), np.exp(2 * th[:, 0])
-        K = sf2[:, None, None] * np.exp(-al[:, None, None] * np.log1p(S / (2 * al[:, None, None])))
-        k = sf2[:, None] * np.exp(-al[:, None] * np.log1p(((A - a[:, None]) ** 2).sum(-1) / (2 * al[:, None])))
-        c2 = P.get("KAPPA", 0.0) * sf2
-        K = K + c2[:, None, None]
-        k = k + c2[:, None]
-        B = s[:, :, None] * K * s[:, None]
-        j = np.arange(M)
-        B[:, j, j] += 1
-        rhs = np.concatenate([(s * k)[:, :, None], s[:, :, None] * (tt[I] - mu[:, None])], axis=-1)
-        W = np.linalg.solve(B, rhs)
-        out[q0 : q0 + step] = mu + np.einsum("qm,qmk->qk", s * k, W[..., 1:])
-        var[q0 : q0 + step] = np.maximum(sf2 + c2 - (s * k * W[..., 0]).sum(1), 0)
-        noise[q0 : q0 + step] = np.exp(2 * th[:, -1])
-    return out, var, noise
-
-
-def predict_cells(learning: Learning, X: Array, n_halo: int, smooth: float = 0.5) -> tuple[Array, Array, Array]:
-    owners = route(learning.cuts, X)
-    k = learning.territories[0].mean.shape[0]
-    out, var, noise = np.empty((len(X), k)), np.empty(len(X)), np.empty(len(X))
-    d = X.shape[1]
-    for number in np.unique(owners).tolist():
-        rows = owners == number
-        T = learning.territories[number]
-        near = learning.neighbours(number) if len(learning.territories) > 1 else np.empty(0, dtype=np.intp)
-        data = T.data
-        log_theta = T.theta.to_log()
-        if len(near) and n_halo:
-            around = PseudoData.union(*(learning.territories[o].data for o in near.tolist()))
-            Z = data.Z
-            gap = np.maximum(np.maximum(Z.min(axis=0) - around.Z, around.Z - Z.max(axis=0)), 0.0) / T.theta.lengthscales
-            gap = np.einsum("ij,ij->i", gap, gap)
-            if len(gap) > n_halo:
-                around = around[np.argpartition(gap, n_halo - 1)[:n_halo]]
-            data = PseudoData.union(data, around)
-            log_theta = (1 - smooth) * log_theta + smooth * learning.log_thetas[near].mean(axis=0)
-        theta = Hyperparameters.from_log(log_theta, d)
-        post = Posterior(T.kernel, theta, T.mean, data)
-        out[rows], var[rows] = post.predict(X[rows])
-        noise[rows] = theta.noise**2
-    return out, var, noise
+def _down_weighted(territory: Territory, forecasted: Forecast) -> Territory:
+    if (forecasted.weights == 1.0).all():
+        return territory
+    precision = territory.data.precision.copy()
+    precision[territory.n_known :] *= forecasted.weights
+    return replace(territory, data=replace(territory.data, precision=precision))

@@ -71,12 +71,11 @@ class Evidence:
         diagonal = M.diagonal()
         MK = M.ravel(order="K")[self._positions]
         MK *= K
-        gradient = np.empty(3 + len(self._squares) - 1 + self.kernel.n_shape)
-        gradient[0] = 2.0 * MK.sum() + variance * diagonal.sum()
-        gradient[1 : len(self._squares) + 1] = (self._squares @ (MK * profile.log_slope)) * (-2.0 * inverse_squares)
-        gradient[len(self._squares) + 1 : -1] = [MK @ derivative for derivative in profile.by_log_shape]
-        gradient[-1] = float(diagonal[self._is_row] @ noise[self._is_row])
-        return value, gradient
+        by_lengthscales = (self._squares @ (MK * profile.log_slope)) * (-2.0 * inverse_squares)
+        by_shape = [MK @ derivative for derivative in profile.by_log_shape]
+        by_amplitude = 2.0 * MK.sum() + variance * diagonal.sum()
+        by_noise = diagonal[self._is_row] @ noise[self._is_row]
+        return value, np.concatenate([[by_amplitude], by_lengthscales, by_shape, [by_noise]])
 
     def _observation_variance(self, theta: Hyperparameters) -> Array:
         return np.where(self._is_row, theta.noise**2, 1.0) * self._variance

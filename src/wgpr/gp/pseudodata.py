@@ -2,14 +2,13 @@
 
 What they say is the posterior of ordinary Gaussian process regression with noise variances `1 / lambda_i`:
 
-    Q = diag(sqrt(lambda)),   B = I + Q K Q = L L^T
-    mean(x) = k_x^T Q B^-1 Q t,    var(x) = k_xx - |L^-1 Q k_x|^2
+    Q = diag(sqrt(lambda)),   B = I + Q K Q = L L^T,   beta = B^-1 Q (t - mean)
+    mean(x) = mean + k_x^T Q beta,    var(x) = k_xx - |L^-1 Q k_x|^2
 
-A row is a pseudo-observation with `lambda = w / s^2`. Learning rows is therefore a union, and nothing is approximated.
+A row is a pseudo-observation with `lambda = w / s^2`, so that learning rows is a union and approximates nothing.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,6 @@ from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     Indices,
-    NotFactorizableError,
-    cholesky,
     cholesky_identity_plus,
     cholesky_with_jitter,
     column_squares,
@@ -31,40 +28,47 @@ from wgpr.gp.linalg import (
     solve_lower_transposed,
 )
 
-# Nats that thinning may lose for each row that was not thinned before.
-LOSS_PER_ROW = 0.0003
+Mask = NDArray[np.bool_]
 
-# Moments are matched to this relative precision, in at most so many Newton steps.
-_PRECISION = 1e-3
+# Places are chosen until they miss less than this fraction of the information in the rows.
+_MISSED_INFORMATION = 0.003
+
+# Thinning may lose this fraction of the information in the rows, or so many nats for each row.
+_LOST_INFORMATION = 0.01
+_LOST_PER_ROW = 0.02
+
+# Relative precision to which variances are matched: while places are still dropped, and in the end.
+_COARSE, _FINE = 0.3, 1e-3
 _MAX_NEWTON_STEPS = 25
 
-# A kept point whose precision falls below this fraction of the posterior's says nothing, and is dropped.
-_LEAST_PRECISION = 1e-2
-
-# A value is at most so many of its standard deviations from the posterior mean.
-import os as _os
-_FARTHEST_VALUE = float(_os.environ.get("FAR", 4.0))
+# A place is dropped if its matched precision times its posterior variance is smaller: its value would be extreme, right
+# together with all the others and nonsense without some of them. Values are kept within so many standard deviations.
+_LEAST_SHARE = 0.05
+_FARTHEST_VALUE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class PseudoData:
-    """Pseudo-observations.
+    """Pseudo-observations: an immutable value.
 
     Z : (m, d) places; t : (m, k) values, a column for each output; precision : (m,), `lambda`, shared by the outputs.
-    is_row : (m,) whether it is a row as it was observed; its precision then follows the noise of the model.
+    is_row : (m,) whether it is a row as it was observed. The precision of a row follows the noise of its model.
     """
 
     Z: Array
     t: Array
     precision: Array
-    is_row: NDArray[np.bool_]
+    is_row: Mask
 
     def __len__(self) -> int:
         return len(self.precision)
 
+    def __getitem__(self, rows: slice | Indices | Mask) -> "PseudoData":
+        return PseudoData(self.Z[rows], self.t[rows], self.precision[rows], self.is_row[rows])
+
     @classmethod
     def of_rows(cls, X: Array, y: Array, weights: Array, noise: float) -> "PseudoData":
-        """Rows `X` (n, d), `y` (n, k) with weights (n,): the noise's variance is `noise^2 / weight`."""
+        """Rows `X` (n, d), `y` (n, k) with weights (n,): an observation has the variance `noise^2 / weight`."""
         return cls(X, y, weights / noise**2, np.ones(len(y), dtype=np.bool_))
 
     @classmethod
@@ -76,17 +80,10 @@ class PseudoData:
             np.concatenate([part.is_row for part in parts]),
         )
 
-    def __getitem__(self, rows: slice | Indices | NDArray[np.bool_]) -> "PseudoData":
-        return PseudoData(self.Z[rows], self.t[rows], self.precision[rows], self.is_row[rows])
-
     def with_noise(self, before: float, now: float) -> "PseudoData":
-        """After the noise has changed: that of the rows follows it."""
+        """After the noise of the model has changed: that of the rows follows it."""
         factor = (before / now) ** 2
-        return PseudoData(self.Z, self.t, np.where(self.is_row, factor, 1.0) * self.precision, self.is_row)
-
-    def faded(self, factor: float) -> "PseudoData":
-        """After forgetting: all precisions are multiplied by the factor, and what are rows stays rows."""
-        return PseudoData(self.Z, self.t, factor * self.precision, self.is_row)
+        return replace(self, precision=np.where(self.is_row, factor, 1.0) * self.precision)
 
     def united(self) -> "PseudoData":
         """Observations of the same place become one with the sum of their precisions. That is exact."""
@@ -99,29 +96,26 @@ class PseudoData:
         order = np.argsort(firsts, kind="stable")
         total = np.bincount(places, self.precision)
         t = np.stack([np.bincount(places, self.precision * column) / total for column in self.t.T], axis=1)
-        rows = np.bincount(places, self.is_row) == counts
-        return PseudoData(self.Z[firsts[order]], t[order], total[order], rows[order])
+        are_rows = np.bincount(places, self.is_row) == counts
+        return PseudoData(self.Z[firsts[order]], t[order], total[order], are_rows[order])
+
+
+def _scaled_covariance(K: Array, q: Array) -> Array:
+    """`I + Q K Q`."""
+    B = K * q
+    B *= q[:, None]
+    diagonal(B)[:] += 1.0
+    return B
 
 
 class Posterior:
-    """The field given pseudo-data, under one set of hyperparameters.
-
-    mean : (k,) the prior mean.
-    """
+    """The field given pseudo-data, under one set of hyperparameters and a prior mean (k,)."""
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> None:
         self.kernel, self.theta, self.mean, self._Z = kernel, theta, mean, data.Z
         self._q = np.sqrt(data.precision)
-        B = kernel(theta, data.Z, data.Z)
-        B *= self._q[:, None]
-        B *= self._q
-        diagonal(B)[:] += 1.0
-        self._L = cholesky_identity_plus(B)
+        self._L = cholesky_identity_plus(_scaled_covariance(kernel(theta, data.Z, data.Z), self._q))
         self._beta = solve_lower_transposed(self._L, solve_lower(self._L, self._q[:, None] * (data.t - mean)))
-
-    def _whitened(self, X: Array) -> tuple[Array, Array]:
-        weights = self._q[:, None] * self.kernel(self.theta, self._Z, X)
-        return weights, solve_lower(self._L, weights)
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n, k) and variance (n,) at `X` (n, d)."""
@@ -130,156 +124,131 @@ class Posterior:
         return self.mean + weights.T @ self._beta, np.maximum(variance, 0.0)
 
     def joint(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d) with its covariance (n, n)."""
+        """The field at `X` (n, d): its mean (n, k) and its covariance (n, n)."""
         weights, V = self._whitened(X)
         return Gaussian(self.mean + weights.T @ self._beta, self.kernel(self.theta, X, X) - V.T @ V)
 
-
-class Thinned(NamedTuple):
-    """Pseudo-data after thinning, and the nats that it lost."""
-
-    data: PseudoData
-    loss: float
+    def _whitened(self, X: Array) -> tuple[Array, Array]:
+        weights = self._q[:, None] * self.kernel(self.theta, self._Z, X)
+        return weights, solve_lower(self._L, weights)
 
 
 def thin(
-    kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData, n_most: int, loss_fraction: float, price: float = 0.0
-) -> Thinned | None:
-    """Fewer pseudo-data with the same moments at the places that are kept; None if too much would be lost.
+    kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData, n_most: int, *, at_any_loss: bool = False
+) -> PseudoData | None:
+    """At most `n_most` pseudo-data with the same mean and variance at their places; None if too much would be lost.
 
-    Places are chosen greedily, the next always where `lambda_i` times the variance that the chosen ones leave is largest:
-    that is the order of pivots in the Cholesky factorisation of `Q K Q`.
+    Places are chosen greedily, the next always where `lambda_i` times the variance that the chosen ones leave is largest.
+    That is the order of pivots in a Cholesky factorisation of `Q K Q`. With Z the chosen places, the loss is at most
+    the part of the trace of `Q K Q` that they miss, and the covariances at Z: `1/2 (log|C_thinned| - log|C|)`.
 
-    Parameters
-    ----------
-    n_most : the most places to keep; loss_fraction : of the information in the rows that may be lost.
+    at_any_loss : thin in any case.
     """
     q, K = np.sqrt(data.precision), kernel(theta, data.Z, data.Z)
-    B = K * q
-    B *= q[:, None]
-    order, left = _greedy_order(B)
-    n_most = min(n_most, len(left) - 1)
-    diagonal(B)[:] += 1.0
+    B = _scaled_covariance(K, q)
     L = cholesky_identity_plus(B)
-    budget = loss_fraction * float(np.log(L.diagonal())[data.is_row].sum())
-    most = max(budget, price * float(data.is_row.sum()))
-    if left[n_most] > most:
+    information = float(np.log(L.diagonal())[data.is_row].sum())  # of the rows, given what was known before
+    max_loss = max(_LOST_INFORMATION * information, _LOST_PER_ROW * float(data.is_row.sum()))
+    order, missed = _greedy_order(B)
+    n_most = min(n_most, len(order))
+    if missed[n_most] > max_loss and not at_any_loss:
         return None
-    kept = order[: max(1, min(n_most, int(np.searchsorted(-left, -0.3 * budget))))]
+    n_kept = int(np.searchsorted(-missed, -_MISSED_INFORMATION * information))
     beta = solve_lower_transposed(L, solve_lower(L, q[:, None] * (data.t - mean)))
     inverse = _lower_inverse(L)
-    variance = np.maximum(1.0 - inverse.diagonal(), 1e-12) / data.precision
-    kept, precision = _healthy(K, kept, data.precision, variance)
-    L_Z, _ = cholesky_with_jitter(K[np.ix_(kept, kept)])
+    variance = np.maximum(1.0 - inverse.diagonal(), 1e-12) / data.precision  # of the field at all places
+    kept, precision = _matched(K, order[: min(max(n_kept, 1), n_most)], data.precision, variance)
+    K_ZZ = K[np.ix_(kept, kept)]
+    L_Z, _ = cholesky_with_jitter(K_ZZ)
     V = solve_lower(L_Z, K[kept])
-    missed = max(0.0, float(left[0] - ((V * q) ** 2).sum()))
-    S = -np.where(np.less.outer(kept, kept), inverse[np.ix_(kept, kept)].T, inverse[np.ix_(kept, kept)])
-    diagonal(S)[:] += 1.0
-    loss = missed + 0.5 * (_log_det_matched(K[np.ix_(kept, kept)], precision) - _log_det(S, data.precision[kept]))
-    if loss > most:
-        return None
-    natural = solve_lower_transposed(L_Z, V @ (q[:, None] * beta))  # K_ZZ^-1 times the posterior mean
+    if not at_any_loss:
+        missed_trace = max(0.0, float(missed[0] - column_squares(V) @ data.precision))
+        log_det = _log_det_of_scaled(inverse, kept) - float(np.log(data.precision[kept]).sum())
+        if missed_trace + 0.5 * (_log_det_of_sites(K_ZZ, precision) - log_det) > max_loss:
+            return None
+    by_prior = solve_lower_transposed(L_Z, V @ (q[:, None] * beta))  # K_ZZ^-1 times the posterior mean
     limit = _FARTHEST_VALUE / np.sqrt(precision)[:, None]
-    t = data.t[kept] - beta[kept] / q[kept, None] + (natural / precision[:, None]).clip(-limit, limit)
-    return Thinned(PseudoData(data.Z[kept], t, precision, np.zeros(len(kept), dtype=np.bool_)), loss)
+    posterior_mean = data.t[kept] - beta[kept] / q[kept, None]
+    t = posterior_mean + (by_prior / precision[:, None]).clip(-limit, limit)
+    return PseudoData(data.Z[kept], t, precision, np.zeros(len(kept), dtype=np.bool_))
 
 
-def _greedy_order(QKQ: Array) -> tuple[Indices, Array]:
-    """Places in the order of their choice, and `left` (rank + 1,): the trace that the first i of them leave."""
+def _greedy_order(B: Array) -> tuple[Indices, Array]:
+    """Places in the order of their choice, and (rank + 1,) the trace of `B - I` that the first i of them miss."""
+    QKQ = B.copy()
+    diagonal(QKQ)[:] -= 1.0
     factor, pivots, rank, _ = dpstrf(QKQ, tol=1e-12 * float(QKQ.diagonal().max()), lower=1)
-    squares = column_squares(np.tril(factor)[:, :rank])
-    left = np.maximum(QKQ.trace() - np.concatenate([[0.0], np.cumsum(squares)]), 0.0)
-    return pivots[:rank].astype(np.intp) - 1, left
+    explained = np.cumsum(column_squares(np.tril(factor)[:, :rank]))
+    return pivots[:rank].astype(np.intp) - 1, np.maximum(QKQ.trace() - np.concatenate([[0.0], explained]), 0.0)
 
 
-def _healthy(K: Array, kept: Indices, precision: Array, variance: Array) -> tuple[Indices, Array]:
-    """Those of the kept places whose matched precision is not small, and these precisions."""
-    matched = _projected(K[np.ix_(kept, kept)], K[kept], precision)
-    tolerance = _COARSE
+def _matched(K: Array, kept: Indices, precision: Array, variance: Array) -> tuple[Indices, Array]:
+    """Those of the kept places that have a share of their own in the posterior, and their matched precisions.
+
+    precision, variance : (n,) of the pseudo-data and of the posterior at all places.
+    """
+    L, _ = cholesky_with_jitter(K[np.ix_(kept, kept)])
+    interpolation = solve_lower_transposed(L, solve_lower(L, K[kept]))
+    matched, tolerance = interpolation**2 @ precision, _COARSE
     while True:
-        matched = _matched_precisions(K[np.ix_(kept, kept)], variance[kept], matched, tolerance)
-        health = matched * variance[kept]
-        weak = np.flatnonzero(health < HEALTH)
+        matched = _match_variances(K[np.ix_(kept, kept)], variance[kept], matched, tolerance)
+        share = matched * variance[kept]
+        weak = np.flatnonzero(share < _LEAST_SHARE)
         if len(weak) and len(kept) > 1:
-            worst = weak[np.argsort(health[weak], kind="stable")[: -(-len(weak) // 2)]]
-            kept, matched = np.delete(kept, worst), np.delete(matched, worst)
-        elif tolerance == _PRECISION:
+            weakest = weak[np.argsort(share[weak], kind="stable")[: -(-len(weak) // 2)]]
+            kept, matched = np.delete(kept, weakest), np.delete(matched, weakest)
+        elif tolerance == _FINE:
             return kept, matched
         else:
-            tolerance = _PRECISION
+            tolerance = _FINE
 
 
-_COARSE = 0.3
-import os
-HEALTH = float(os.environ.get("HEALTH", 0.05))
-STAT = []
+def _match_variances(K: Array, variance: Array, start: Array, tolerance: float) -> Array:
+    """Precisions (m,) of observations whose posterior has these variances (m,), under the prior covariance `K` (m, m).
 
-
-def _projected(K_ZZ: Array, K_Zx: Array, precision: Array) -> Array:
-    """Precisions (n,) of all places, carried over to the kept ones by interpolation weights."""
-    L, _ = cholesky_with_jitter(K_ZZ)
-    W = solve_lower_transposed(L, solve_lower(L, K_Zx))
-    return (W * W) @ precision
-
-
-def _lower_inverse(L: Array) -> Array:
-    """The lower triangle of `(L L^T)^-1`, of a lower factor; above it is anything."""
-    return dpotri(L, lower=1)[0]
-
-
-def _inverse(L: Array) -> Array:
-    """`(L L^T)^-1`, symmetric, of a lower factor."""
-    inverse = np.tril(_lower_inverse(L))
-    inverse += np.tril(inverse, -1).T
-    return inverse
-
-
-NEWTON = [0, 0]
-
-
-def _matched_precisions(K: Array, variance: Array, start: Array, tolerance: float) -> Array:
-    """Precisions (m,) of diagonal sites whose posterior has these variances (m,) under the prior covariance `K` (m, m).
-
-    They maximise `1/2 log|I + Q K Q| - 1/2 lambda^T v`, which is concave; Newton's equations are `(C o C) step = c - v`.
+    They maximise `1/2 log|I + Q K Q| - 1/2 lambda^T v`, which is concave. With C the posterior covariance, c its
+    diagonal and `o` the elementwise product, Newton's equations are `(C o C) step = c - v`.
     """
     prior = K.diagonal()
     least, most = 1e-4 / prior, 1.0 / variance
-    precision = np.clip(start, least, most)
-    NEWTON[0] += 1
+    precision = start.clip(least, most)
     for _ in range(_MAX_NEWTON_STEPS):
-        NEWTON[1] += 1
         q = np.sqrt(precision)
-        B = K * q
-        B *= q[:, None]
-        diagonal(B)[:] += 1.0
-        C = _lower_inverse(cholesky_identity_plus(B))
+        C = _lower_inverse(cholesky_identity_plus(_scaled_covariance(K, q)))
         np.negative(C, out=C)
-        C.ravel(order="K")[:: len(C) + 1] += 1.0
+        diagonal(C)[:] += 1.0
         C /= q
-        C /= q[:, None]
+        C /= q[:, None]  # Q^-1 (I - B^-1) Q^-1, its lower triangle
         c = np.maximum(C.diagonal(), 1e-12 * prior)
         if np.abs(np.log(c / variance)).max() < tolerance:
             break
         C *= C
-        C.ravel(order="K")[:: len(C) + 1] *= 1.0 + 1e-8
+        diagonal(C)[:] *= 1.0 + 1e-8
         L = cholesky_identity_plus(C)
         step = solve_lower_transposed(L, solve_lower(L, (c - variance)[:, None]))[:, 0]
         length = 1.0
         while (precision + length * step <= 0.1 * precision).any() and length > 1e-3:
             length *= 0.5
-        precision = np.clip(precision + length * step, least, most)
+        precision = (precision + length * step).clip(least, most)
     return precision
 
 
-def _log_det(S: Array, precision: Array) -> float:
-    """Of the covariance `Q^-1 S Q^-1`."""
-    return log_determinant(cholesky_identity_plus(S)) - float(np.log(precision).sum())
+def _lower_inverse(L: Array) -> Array:
+    """The lower triangle of `(L L^T)^-1`; what stands above it has no meaning."""
+    inverse: Array = dpotri(L, lower=1)[0]
+    return inverse
 
 
-def _log_det_matched(K: Array, precision: Array) -> float:
-    q = np.sqrt(precision)
-    B = K * np.outer(q, q)
-    diagonal(B)[:] += 1.0
-    S = -_inverse(cholesky(B))
+def _log_det_of_scaled(inverse: Array, kept: Indices) -> float:
+    """`log|I - B^-1|` at the kept places, given the lower triangle of `B^-1`."""
+    rows, columns = np.maximum.outer(kept, kept), np.minimum.outer(kept, kept)
+    S = -inverse[rows, columns]
     diagonal(S)[:] += 1.0
-    return _log_det(S, precision)
+    return log_determinant(cholesky_identity_plus(S))
+
+
+def _log_det_of_sites(K: Array, precision: Array) -> float:
+    """`log|C|` of the posterior covariance `(K^-1 + diag(precision))^-1`."""
+    q = np.sqrt(precision)
+    inverse = _lower_inverse(cholesky_identity_plus(_scaled_covariance(K, q)))
+    return _log_det_of_scaled(inverse, np.arange(len(K))) - float(np.log(precision).sum())

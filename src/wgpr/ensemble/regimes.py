@@ -1,0 +1,128 @@
+"""Whether new rows of a territory belong to another regime: a field with other hyperparameters (docs/territories.md, 4).
+
+Rows of another regime must lie on the other side of an axis-parallel cut. They are compared by log evidence:
+
+- as an update: all of the territory with the hyperparameters that fit it now, minus what was known, with those before;
+- as another regime: rows before the cut given what was known, rows behind it alone with hyperparameters of their own,
+  minus half the logarithm of their number for each hyperparameter and the mean (Schwarz 1978).
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from wgpr.ensemble.territory import Territory, forecast, known_around
+from wgpr.gp.evidence import Evidence
+from wgpr.gp.hyperparameters import STD_OF_NEW, HyperPrior, Scales, default_hyperparameters
+from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.gp.linalg import Array, NotFactorizableError
+from wgpr.gp.optimize import fit_hyperparameters
+from wgpr.gp.pseudodata import PseudoData
+
+# Fewest rows that can be another regime, and the largest part of the new rows that may lie among the old.
+_FEWEST_ROWS = 15
+_MOST_OVERLAP = 0.05
+
+# Fractions of the new rows, in order along the axis, that may still belong to the old regime.
+_FRACTIONS = (0.0, 0.25, 0.5, 0.75)
+
+# A fit is tried if the evidence at one of these hyperparameters is near enough: a fit gains hardly more nats for each row.
+_STRETCHES = (0.15, 0.5, 2.0)
+_GAIN_PER_ROW = 0.15
+
+_MAX_ITER = 20
+
+
+class Regime(NamedTuple):
+    """Another regime: what lies beyond `position` along `axis`, above it or below.
+
+    theta, mean : hyperparameters and prior mean (k,) there; log_evidence : of the comparison, minus the penalty.
+    """
+
+    axis: int
+    position: float
+    is_above: bool
+    theta: Hyperparameters
+    mean: Array
+    log_evidence: float
+
+
+def find_regime(territory: Territory, updated: Territory, halo: PseudoData | None) -> Regime | None:
+    """The regime of the new rows, if the evidence favours one over the updated territory."""
+    side = _separating_axis(territory)
+    if side is None:
+        return None
+    axis, sign = side
+    order = np.argsort(sign * territory.new_rows.Z[:, axis], kind="stable")
+    rows = territory.new_rows[order]
+    as_update = _log_evidence(updated, updated.data, halo) - _log_evidence(
+        territory, territory.data[: territory.n_known], halo
+    )
+    _, given_known = forecast(territory, halo, order)
+    best: Regime | None = None
+    for n_before in sorted({int(fraction * len(rows)) for fraction in _FRACTIONS}):
+        if len(rows) - n_before < _FEWEST_ROWS:
+            break
+        needed = max(as_update, best.log_evidence if best else -np.inf) - given_known[n_before]
+        found = _fit_alone(territory, rows[n_before:], needed)
+        if found is not None:
+            theta, mean, log_evidence = found
+            edge = max((sign * territory.data.Z[: territory.n_known, axis]).max(), *(sign * rows.Z[:n_before, axis]), -np.inf)
+            position = 0.5 * sign * (edge + sign * float(rows.Z[n_before, axis]))
+            best = Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence)
+    return best
+
+
+def _separating_axis(territory: Territory) -> tuple[int, float] | None:
+    """The axis, and its direction, along which the new rows lie beyond what was known; None if there is none."""
+    old, new = territory.data.Z[: territory.n_known], territory.new_rows.Z
+    if len(new) < _FEWEST_ROWS or not len(old):
+        return None
+    overlap = {
+        (axis, sign): float((sign * new[:, axis] <= (sign * old[:, axis]).max()).mean())
+        for axis in range(old.shape[1])
+        for sign in (1.0, -1.0)
+    }
+    best = min(overlap, key=lambda side: overlap[side])
+    return best if overlap[best] < _MOST_OVERLAP else None
+
+
+def _log_evidence(territory: Territory, data: PseudoData, halo: PseudoData | None) -> float:
+    every = data if halo is None else PseudoData.union(data, halo)
+    is_row = np.zeros(len(every), dtype=np.bool_)
+    evidence = Evidence(territory.kernel, every.Z, every.t - territory.mean, 1.0 / every.precision, is_row)
+    return evidence.value_and_gradient(territory.theta)[0]
+
+
+def _fit_alone(territory: Territory, rows: PseudoData, needed: float) -> tuple[Hyperparameters, Array, float] | None:
+    """Hyperparameters and mean (k,) of the rows alone, and their log evidence with its penalty, if that is enough."""
+    kernel, mean = territory.kernel, rows.t.mean(axis=0)
+    scales = Scales.of(rows.Z, rows.t, mean)
+    variance = 1.0 / (rows.precision * territory.theta.noise**2)
+    evidence = Evidence(kernel, rows.Z, rows.t - mean, variance, np.ones(len(rows), dtype=np.bool_))
+    prior = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
+    penalty = 0.5 * (len(prior.mean) + 1) * float(np.log1p(rows.t.size))
+    start, value = _best_start(kernel, scales, prior, territory.theta, evidence)
+    if value + _GAIN_PER_ROW * rows.t.size < needed + penalty:
+        return None
+    theta = fit_hyperparameters(evidence.value_and_gradient, start, prior, _MAX_ITER)
+    log_evidence = evidence.value_and_gradient(theta)[0] - penalty
+    return (theta, mean, log_evidence) if log_evidence > needed else None
+
+
+def _best_start(
+    kernel: Kernel, scales: Scales, prior: HyperPrior, theta: Hyperparameters, evidence: Evidence
+) -> tuple[Hyperparameters, float]:
+    """The best of a handful of fixed hyperparameters, and the log evidence with it."""
+    defaults = [default_hyperparameters(kernel, scales, stretch) for stretch in _STRETCHES]
+    low_noise = [replace(default, noise=default.noise / 3.0) for default in defaults]
+    best, best_value = theta, -np.inf
+    for start in (prior.clip(each) for each in (theta, *defaults, *low_noise)):
+        try:
+            value = evidence.value_and_gradient(start)[0]
+        except NotFactorizableError:
+            continue
+        if value > best_value:
+            best, best_value = start, value
+    return best, best_value

@@ -1,0 +1,279 @@
+"""One territory: a local model of pseudo-data, how it forecasts new rows and fits its hyperparameters.
+
+The halo of a territory are the pseudo-data of its neighbours that are nearest to it. It takes part in forecasts and in
+the fit, and is never learned: what it says is the neighbours' knowledge.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from wgpr.gp.bound import LOG_2PI
+from wgpr.gp.evidence import Evidence
+from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.hyperparameters import (
+    LENGTHSCALE_FACTORS,
+    STD_OF_NEW,
+    STD_OF_STEP,
+    HyperPrior,
+    Scales,
+    default_hyperparameters,
+)
+from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter, columns, solve_lower, solve_lower_transposed
+from wgpr.gp.model import PickledByFields
+from wgpr.gp.optimize import fit_hyperparameters
+from wgpr.gp.pseudodata import Posterior, PseudoData
+
+# Most points of one factorisation in a fit; more are fitted as independent blocks.
+_BLOCK_SIZE = 250
+
+# Most iterations of L-BFGS: for the first hyperparameters of a territory, and later.
+_MAX_ITER_FIRST, _MAX_ITER = 20, 6
+
+# A length-scale that was fitted to data of a smaller spread, by this factor, says nothing about the data of now.
+_SPREAD_GROWTH = 4.0
+
+# Least prior standard deviation of log hyperparameters around those of the neighbours.
+_LEAST_STD = 0.2
+
+# Rows that determine the noise at the most; older ones are discounted, so that it can change.
+_ROWS_OF_NOISE = 200
+
+# A row is down-weighted if its error, given all others, is more than so many standard deviations.
+_GATE = 16.0
+
+# Rows are surprising if their squared whitened errors, each up to the limit, exceed the expectation by so many deviations.
+_SURPRISE, _MOST_SURPRISING = 4.0, 25.0
+
+
+@dataclass(frozen=True, eq=False)
+class Territory(PickledByFields):
+    """A local model: pseudo-data, and the hyperparameters that they are read with. An immutable value.
+
+    mean : (k,) prior mean. n_seen : rows that it has learned; n_fitted : those of them at the latest fit.
+    n_known : the first so many of its data were there at the latest look; those behind them are new rows.
+    spread : (d,) standard deviation of the inputs at the latest fit. visited : number of its latest row in the stream.
+    log_evidence : of the latest rows that were looked at, given those before; n_evaluations : of the evidence, for them.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: Array
+    data: PseudoData
+    n_seen: int
+    n_fitted: int
+    n_known: int
+    spread: Array
+    visited: int
+    log_evidence: float = 0.0
+    n_evaluations: int = 0
+
+    @classmethod
+    def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territory":
+        """The first territory: rows `X` (n, d), `y` (n, k) with weights (n,), and hyperparameters fitted to them."""
+        mean = y.mean(axis=0)
+        theta = default_hyperparameters(kernel, Scales.of(X, y, mean))
+        data = PseudoData.of_rows(X, y, weights, theta.noise)
+        return fitted(cls(kernel, theta, mean, data, len(y), 0, 0, np.zeros(X.shape[1]), len(y)), ALONE)
+
+    @property
+    def inputs(self) -> Array:
+        """(m, d): places of the pseudo-data."""
+        return self.data.Z
+
+    @property
+    def new_rows(self) -> PseudoData:
+        return self.data[self.n_known :]
+
+    @cached_property
+    def centre(self) -> Array:
+        """(d,): mean place of the pseudo-data."""
+        mean: Array = self.data.Z.mean(axis=0)
+        return mean
+
+    @cached_property
+    def reach(self) -> float:
+        """Largest deviation from the prior mean, in units of the field's amplitude plus its noise."""
+        return float(np.abs(self.data.t - self.mean).max())
+
+    @cached_property
+    def _alone(self) -> Posterior:
+        return Posterior(self.kernel, self.theta, self.mean, self.data)
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean (n, k) and variance (n,) of the field at `X` (n, d), by its own pseudo-data alone."""
+        return self._alone.predict(X)
+
+    def posterior(self, X: Array) -> Gaussian:
+        """The field at `X` (n, d) with its covariance, by its own pseudo-data alone."""
+        return self._alone.joint(X)
+
+    def with_rows(self, X: Array, y: Array, weights: Array, visited: int) -> "Territory":
+        """After rows `X` (n, d), `y` (n, k) with weights (n,): they are known at once, without approximation."""
+        data = PseudoData.union(self.data, PseudoData.of_rows(X, y, weights, self.theta.noise))
+        return replace(self, data=data, n_seen=self.n_seen + len(y), visited=visited)
+
+    def with_theta(self, theta: Hyperparameters) -> "Territory":
+        return replace(self, theta=theta, data=self.data.with_noise(self.theta.noise, theta.noise))
+
+    def part(self, rows: Array, n_seen: int, n_fitted: int) -> "Territory":
+        """The part with some of the pseudo-data (m,), and the prior mean that suits them."""
+        data = self.data[rows]
+        mean = np.average(data.t, axis=0, weights=data.precision)
+        n_known = int(rows[: self.n_known].sum())
+        return replace(self, data=data, mean=mean, n_seen=n_seen, n_fitted=n_fitted, n_known=n_known)
+
+
+class Surroundings(NamedTuple):
+    """What a territory uses of its neighbours.
+
+    halo : pseudo-data near it; log_theta : (j, p) hyperparameters of the neighbours; spread : (j, d) of their inputs.
+    """
+
+    halo: PseudoData | None
+    log_theta: Array
+    spread: Array
+
+
+ALONE = Surroundings(None, np.empty((0, 0)), np.empty((0, 0)))
+
+
+# Forecasts
+
+
+class Forecast(NamedTuple):
+    """New rows, predicted by what was known before them.
+
+    log_density : of all n rows together. whitened : (n, k) errors of each row given those before it, in standard deviations.
+    weights : (n,), below one for rows that all other data contradict.
+    """
+
+    log_density: float
+    whitened: Array
+    weights: Array
+
+    @property
+    def is_surprising(self) -> bool:
+        squares = np.minimum(self.whitened**2, _MOST_SURPRISING)
+        return bool(squares.sum() > squares.size + _SURPRISE * np.sqrt(2.0 * squares.size))
+
+
+def known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
+    """What was known before the new rows: the territory's own pseudo-data, and its halo."""
+    known = territory.data[: territory.n_known]
+    return known if halo is None else PseudoData.union(known, halo)
+
+
+def forecast(territory: Territory, halo: PseudoData | None, order: Indices | None = None) -> tuple[Forecast, Array]:
+    """The new rows, predicted; and (n + 1,) the log density of the first i of them.
+
+    With `C = L L^T` the covariance of the n observations and e their errors, `L^-1 e` are the whitened errors, and
+    `(C^-1 e)_i / sqrt((C^-1)_ii)` is the error of row i given all others, in standard deviations.
+
+    order : (n,) of the rows; by default that of their arrival.
+    """
+    rows = territory.new_rows if order is None else territory.new_rows[order]
+    mean, C = Posterior(territory.kernel, territory.theta, territory.mean, known_around(territory, halo)).joint(rows.Z)
+    C[np.diag_indices_from(C)] += 1.0 / rows.precision
+    L, _ = cholesky_with_jitter(C)
+    whitened = solve_lower(L, columns(rows.t - mean))
+    inverse_L = solve_lower(L, np.eye(len(rows)))
+    given_others = solve_lower_transposed(L, whitened) / np.sqrt((inverse_L**2).sum(axis=0))[:, None]
+    size = np.sqrt((given_others**2).mean(axis=1))
+    weights = np.minimum(1.0, (_GATE / np.maximum(size, _GATE)) ** 4)
+    steps = -0.5 * (whitened**2).sum(axis=1) - whitened.shape[1] * (np.log(L.diagonal()) + 0.5 * LOG_2PI)
+    return Forecast(float(steps.sum()), whitened, weights), np.concatenate([[0.0], np.cumsum(steps)])
+
+
+# Hyperparameters
+
+
+def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
+    """The territory after its hyperparameters were fitted to its own pseudo-data and its halo."""
+    kernel, own = territory.kernel, territory.data
+    scales, spread = Scales.of(own.Z, own.t, territory.mean), own.Z.std(axis=0)
+    is_new_axis = territory.spread < spread / _SPREAD_GROWTH
+    prior = _prior(territory, scales, spread, is_new_axis, surroundings)
+    evidences = _evidences(territory, surroundings.halo)
+
+    def log_evidence(theta: Hyperparameters) -> tuple[float, Array]:
+        parts = [evidence.value_and_gradient(theta) for evidence in evidences]
+        return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
+
+    if territory.n_fitted:
+        default = default_hyperparameters(kernel, scales)
+        lengthscales = np.where(is_new_axis, default.lengthscales, territory.theta.lengthscales)
+        starts = [replace(territory.theta, lengthscales=lengthscales)]
+    else:
+        starts = [default_hyperparameters(kernel, scales, factor) for factor in LENGTHSCALE_FACTORS]
+    max_iter = _MAX_ITER if territory.n_fitted else _MAX_ITER_FIRST
+    found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
+    theta = found[0]
+    if len(found) > 1:
+        theta = max(found, key=lambda each: log_evidence(each)[0] + prior.log_density(each.to_log())[0])
+    n_evaluations = evidences[0].n_evaluations
+    looked_at = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread, n_evaluations=n_evaluations)
+    return looked_at.with_theta(theta)
+
+
+def _evidences(territory: Territory, halo: PseudoData | None) -> list[Evidence]:
+    """Log evidence of own pseudo-data and halo, in compact blocks; the noise of own rows is learned."""
+    every = territory.data if halo is None else PseudoData.union(territory.data, halo)
+    is_row = every.is_row & (np.arange(len(every)) < len(territory.data))
+    variance = 1.0 / every.precision
+    variance[is_row] /= territory.theta.noise**2
+    t = every.t - territory.mean
+    return [
+        Evidence(territory.kernel, every.Z[block], t[block], variance[block], is_row[block])
+        for block in _blocks(every.Z / territory.theta.lengthscales)
+    ]
+
+
+def _blocks(Z: Array) -> list[Indices]:
+    """The points `Z` (n, d) in compact blocks of at most `_BLOCK_SIZE`: (m,) each."""
+    stack, blocks = [np.arange(len(Z))], []
+    while stack:
+        rows = stack.pop()
+        if len(rows) <= _BLOCK_SIZE:
+            blocks.append(rows)
+            continue
+        axis = int(np.argmax(np.ptp(Z[rows], axis=0)))
+        order = rows[np.argsort(Z[rows, axis], kind="stable")]
+        stack += [order[: len(rows) // 2], order[len(rows) // 2 :]]
+    return blocks
+
+
+def _prior(
+    territory: Territory, scales: Scales, spread: Array, is_new_axis: Array, surroundings: Surroundings
+) -> HyperPrior:
+    """Around the neighbours' hyperparameters, as far as these agree; around default values where nothing is known.
+
+    Pseudo-data hold no information on the noise, and little on hyperparameters other than those that they were made
+    with. A territory that was thinned therefore stays close to its own.
+    """
+    kernel = territory.kernel
+    default = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
+    prior = default
+    if len(surroundings.log_theta):
+        is_known = np.ones(surroundings.log_theta.shape, dtype=np.bool_)
+        is_known[:, 1 : len(spread) + 1] = surroundings.spread >= spread / _SPREAD_GROWTH
+        prior = _pooled(surroundings.log_theta, is_known, default)
+    n_lost = territory.n_seen - int(territory.data.is_row.sum())
+    if n_lost > 0:
+        own = HyperPrior.around(kernel, scales, territory.theta, STD_OF_STEP)
+        own.std[1 : len(spread) + 1][is_new_axis] = 1e3
+        own.std[-1] = min(STD_OF_STEP, (2.0 * min(n_lost, _ROWS_OF_NOISE)) ** -0.5)
+        prior = own.combined(prior)
+    return prior
+
+
+def _pooled(log_theta: Array, is_known: Array, default: HyperPrior) -> HyperPrior:
+    """Mean and deviation of what the neighbours know: (j, p) values, (j, p) which of them count."""
+    n = is_known.sum(axis=0)
+    mean = np.where(n > 0, (log_theta * is_known).sum(axis=0) / np.maximum(n, 1), default.mean)
+    variance = ((log_theta - mean) ** 2 * is_known).sum(axis=0) / np.maximum(n, 1)
+    std = np.sqrt(variance + default.std**2 / (1 + n))  # few neighbours are a small sample
+    return HyperPrior(mean, std.clip(_LEAST_STD, default.std), default.box)
