@@ -1,13 +1,13 @@
-"""Answers of territories: one posterior for each query, of the pseudo-data that are nearest to it (docs/territories.md, 5).
+"""Answers of territories: one posterior for each query, of the pseudo-data nearest to it (docs/territories.md, 5).
 
 A query is conditioned on its M nearest pseudo-data, by distances in typical length-scales. The precisions of the last
-quarter of them fall to zero, so that a point has no weight when it leaves, and the answer is continuous. Hyperparameters
-are averaged over the nearest territories. Territories of another regime take no part. If all pseudo-data are few and of
-one regime, there is one posterior of all of them.
+quarter of them fall to zero, so that a point has no weight when it leaves, and the answer is continuous.
+Hyperparameters are averaged over the nearest territories. Territories of another regime take no part. If all
+pseudo-data are few and of one regime, there is one posterior of all of them.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -149,4 +149,4 @@ class PseudoDataIndex:
 def _correlation(kernel: Kernel, squares: Array, shape: Array) -> Array:
     """`h` of squared distances (n, ...), with shape parameters (n, s) of each query."""
     per_query = tuple(column.reshape(-1, *(1,) * (squares.ndim - 1)) for column in shape.T)
-    return kernel.correlation(squares.copy(), per_query)
+    return kernel.correlation(squares.copy(), cast(Any, per_query))

@@ -34,8 +34,7 @@ def route(node: Node, X: Array) -> Indices:
             owners[rows] = node
             continue
         places = np.searchsorted(node.positions, X[rows, node.axis], side="left")
-        for place in set(places.tolist()):
-            stack.append((node.children[place], rows[places == place]))
+        stack += [(node.children[place], rows[places == place]) for place in set(places.tolist())]
     return owners
 
 
@@ -72,7 +71,11 @@ def merged(node: Node, pair: tuple[int, int], number: int) -> Node:
     for place, both in enumerate(zip(node.children, node.children[1:], strict=False)):
         if both == pair:
             children = (*node.children[:place], number, *node.children[place + 2 :])
-            return Cuts(node.axis, node.positions[:place] + node.positions[place + 1 :], children) if len(children) > 1 else number
+            return (
+                Cuts(node.axis, node.positions[:place] + node.positions[place + 1 :], children)
+                if len(children) > 1
+                else number
+            )
     return node._replace(children=tuple(merged(child, pair, number) for child in node.children))
 
 

@@ -1,4 +1,4 @@
-"""Whether new rows of a territory belong to another regime: a field with other hyperparameters (docs/territories.md, 4).
+"""Whether new rows of a territory belong to another regime, with other hyperparameters (docs/territories.md, 4).
 
 Rows of another regime must lie on the other side of an axis-parallel cut. They are compared by log evidence:
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.territory import Territory, forecast, known_around
+from wgpr.ensemble.territory import Territory, forecast
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.hyperparameters import STD_OF_NEW, HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
@@ -27,7 +27,7 @@ _MOST_OVERLAP = 0.05
 # Fractions of the new rows, in order along the axis, that may still belong to the old regime.
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 
-# A fit is tried if the evidence at one of these hyperparameters is near enough: a fit gains hardly more nats for each row.
+# A fit is tried if the evidence at one of these hyperparameters is near enough: it gains hardly more nats for each row.
 _STRETCHES = (0.15, 0.5, 2.0)
 _GAIN_PER_ROW = 0.15
 
@@ -68,8 +68,8 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         found = _fit_alone(territory, rows[n_before:], needed)
         if found is not None:
             theta, mean, log_evidence = found
-            edge = max((sign * territory.data.Z[: territory.n_known, axis]).max(), *(sign * rows.Z[:n_before, axis]), -np.inf)
-            position = 0.5 * sign * (edge + sign * float(rows.Z[n_before, axis]))
+            before = np.concatenate([territory.data.Z[: territory.n_known, axis], rows.Z[:n_before, axis]])
+            position = 0.5 * (sign * float((sign * before).max()) + float(rows.Z[n_before, axis]))
             best = Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence)
     return best
 

@@ -1,7 +1,7 @@
 """Territories of pseudo-data: how the default learns (docs/territories.md).
 
-Each row belongs to one territory, and is known as soon as it is united with the pseudo-data there. A territory is looked
-at when it is full, when it has grown, or when a row is out of its reach:
+Each row belongs to one territory, and is known as soon as it is united with the pseudo-data there. A territory is
+looked at when it is full, when it has grown, or when a row is out of its reach:
 
 1. Forecast: the new rows are predicted by what was known before them. Rows that everything else contradicts are
    down-weighted.
@@ -29,8 +29,7 @@ from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
 from wgpr.gp.pseudodata import PseudoData, thin
 
-# A territory is looked at when it has seen so many times the rows of its latest fit; fitted again when it is full and has
-# seen so many times them.
+# Hyperparameters are fitted again after so many times the rows of the latest fit, or fewer if the territory is full.
 _GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
 
 # A value is out of reach if it deviates so many times as far from the mean as any before.
@@ -38,6 +37,9 @@ _OUT_OF_REACH = 3.0
 
 # Neighbours that inform the hyperparameters, and those of them whose pseudo-data may be in the halo.
 _N_NEIGHBOURS, _N_IN_HALO = 8, 6
+
+# Most pseudo-data of a halo.
+_N_HALO = 100
 
 # Observations of the same place are united when a territory is full, if that makes room for this fraction of it.
 _WORTH_UNITING = 0.1
@@ -66,17 +68,12 @@ class TerritorySettings:
         """Most pseudo-data of a territory: more inputs need more for the same detail."""
         return 150 if n_features < 4 else 400
 
-    @staticmethod
-    def n_halo(n_features: int) -> int:
-        """Pseudo-data in a halo."""
-        return 100 if n_features < 4 else 200
-
 
 @dataclass(frozen=True, eq=False)
 class Territories(PickledByFields):
     """Territories, and the cuts that separate them. An immutable value.
 
-    For each of the J territories, as they were when it was looked at: centres (J, d), log_thetas (J, p), spreads (J, d).
+    Of each of the J territories, when it was looked at: centres (J, d), log_thetas (J, p), spreads (J, d).
     """
 
     models: tuple[Territory, ...]
@@ -145,14 +142,12 @@ class _Learning:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
         self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
         self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
-        self.capacity, self.n_halo = settings.capacity(before.n_features), settings.n_halo(before.n_features)
+        self.capacity = settings.capacity(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
     def territories(self) -> Territories:
-        return Territories(
-            tuple(self.models), self.cuts, self.centres, self.log_thetas, self.spreads, self.n_learned
-        )
+        return Territories(tuple(self.models), self.cuts, self.centres, self.log_thetas, self.spreads, self.n_learned)
 
     # Rows
 
@@ -279,7 +274,7 @@ class _Learning:
         below, above = territory.data.Z.min(axis=0) - around.Z, around.Z - territory.data.Z.max(axis=0)
         gap = np.maximum(np.maximum(below, above), 0.0) / territory.theta.lengthscales
         squares = (gap**2).sum(axis=1)
-        return around[np.argpartition(squares, self.n_halo)[: self.n_halo]] if len(squares) > self.n_halo else around
+        return around[np.argpartition(squares, _N_HALO)[:_N_HALO]] if len(squares) > _N_HALO else around
 
     # Changes
 
@@ -331,7 +326,7 @@ class _Learning:
 
     def _start_regime(self, number: int, territory: Territory, regime: Regime) -> None:
         Z = territory.data.Z[:, regime.axis]
-        is_new = Z > regime.position if regime.is_above else Z <= regime.position
+        is_new = regime.position < Z if regime.is_above else regime.position >= Z
         n_new = int(is_new.sum())
         old = territory.part(~is_new, territory.n_seen - n_new, min(territory.n_fitted, territory.n_seen - n_new))
         old = replace(old, mean=territory.mean, n_known=len(old.data))
@@ -349,7 +344,7 @@ class _Learning:
         inside, last = self.models[number].data.Z[0], len(self.models)
         numbers = (number, last) if is_new_above else (last, number)
         self.cuts = divided(self.cuts, inside, axis, position, numbers)
-        self._put(below, numbers[0]) if is_new_above else self._put(above, numbers[1])
+        self._put(below if is_new_above else above, number)
         self._put(above if is_new_above else below, last)
 
     def _merge_down(self) -> tuple[tuple[int, int], ...]:
@@ -357,12 +352,14 @@ class _Learning:
         pairs: list[tuple[int, int]] = []
         while self.settings.max_models is not None and len(self.models) > max(1, self.settings.max_models):
             oldest = sorted(adjacent(self.cuts), key=lambda pair: max(self.models[one].visited for one in pair))
-            first, second = max(
-                oldest[:_N_PAIRS], key=lambda pair: -float(((self.log_thetas[pair[0]] - self.log_thetas[pair[1]]) ** 2).sum())
-            )
+            first, second = min(oldest[:_N_PAIRS], key=self._disagreement)
             self._merge(first, second)
             pairs.append((min(first, second), max(first, second)))
         return tuple(pairs)
+
+    def _disagreement(self, pair: tuple[int, int]) -> float:
+        difference = self.log_thetas[pair[0]] - self.log_thetas[pair[1]]
+        return float(difference @ difference)
 
     def _merge(self, first: int, second: int) -> None:
         one, other = self.models[first], self.models[second]

@@ -25,7 +25,7 @@ from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter, columns, solve_lower, solve_lower_transposed
 from wgpr.gp.model import PickledByFields
 from wgpr.gp.optimize import fit_hyperparameters
-from wgpr.gp.pseudodata import Posterior, PseudoData
+from wgpr.gp.pseudodata import Mask, Posterior, PseudoData
 
 # Most points of one factorisation in a fit; more are fitted as independent blocks.
 _BLOCK_SIZE = 250
@@ -45,7 +45,7 @@ _ROWS_OF_NOISE = 200
 # A row is down-weighted if its error, given all others, is more than so many standard deviations.
 _GATE = 16.0
 
-# Rows are surprising if their squared whitened errors, each up to the limit, exceed the expectation by so many deviations.
+# Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
 
 
@@ -56,7 +56,7 @@ class Territory(PickledByFields):
     mean : (k,) prior mean. n_seen : rows that it has learned; n_fitted : those of them at the latest fit.
     n_known : the first so many of its data were there at the latest look; those behind them are new rows.
     spread : (d,) standard deviation of the inputs at the latest fit. visited : number of its latest row in the stream.
-    log_evidence : of the latest rows that were looked at, given those before; n_evaluations : of the evidence, for them.
+    log_evidence : of the latest rows that were looked at, given those before; n_evaluations : of the evidence then.
     """
 
     kernel: Kernel
@@ -96,7 +96,7 @@ class Territory(PickledByFields):
 
     @cached_property
     def reach(self) -> float:
-        """Largest deviation from the prior mean, in units of the field's amplitude plus its noise."""
+        """Largest deviation of a value from the prior mean."""
         return float(np.abs(self.data.t - self.mean).max())
 
     @cached_property
@@ -119,7 +119,7 @@ class Territory(PickledByFields):
     def with_theta(self, theta: Hyperparameters) -> "Territory":
         return replace(self, theta=theta, data=self.data.with_noise(self.theta.noise, theta.noise))
 
-    def part(self, rows: Array, n_seen: int, n_fitted: int) -> "Territory":
+    def part(self, rows: Mask, n_seen: int, n_fitted: int) -> "Territory":
         """The part with some of the pseudo-data (m,), and the prior mean that suits them."""
         data = self.data[rows]
         mean = np.average(data.t, axis=0, weights=data.precision)
@@ -147,7 +147,7 @@ ALONE = Surroundings(None, np.empty((0, 0)), np.empty((0, 0)))
 class Forecast(NamedTuple):
     """New rows, predicted by what was known before them.
 
-    log_density : of all n rows together. whitened : (n, k) errors of each row given those before it, in standard deviations.
+    log_density : of all n rows together. whitened : (n, k) errors of each row given those before it, in deviations.
     weights : (n,), below one for rows that all other data contradict.
     """
 
@@ -214,9 +214,8 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
     theta = found[0]
     if len(found) > 1:
         theta = max(found, key=lambda each: log_evidence(each)[0] + prior.log_density(each.to_log())[0])
-    n_evaluations = evidences[0].n_evaluations
-    looked_at = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread, n_evaluations=n_evaluations)
-    return looked_at.with_theta(theta)
+    fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
+    return replace(fitted_now, n_evaluations=evidences[0].n_evaluations).with_theta(theta)
 
 
 def _evidences(territory: Territory, halo: PseudoData | None) -> list[Evidence]:
@@ -247,7 +246,7 @@ def _blocks(Z: Array) -> list[Indices]:
 
 
 def _prior(
-    territory: Territory, scales: Scales, spread: Array, is_new_axis: Array, surroundings: Surroundings
+    territory: Territory, scales: Scales, spread: Array, is_new_axis: Mask, surroundings: Surroundings
 ) -> HyperPrior:
     """Around the neighbours' hyperparameters, as far as these agree; around default values where nothing is known.
 
@@ -270,7 +269,7 @@ def _prior(
     return prior
 
 
-def _pooled(log_theta: Array, is_known: Array, default: HyperPrior) -> HyperPrior:
+def _pooled(log_theta: Array, is_known: Mask, default: HyperPrior) -> HyperPrior:
     """Mean and deviation of what the neighbours know: (j, p) values, (j, p) which of them count."""
     n = is_known.sum(axis=0)
     mean = np.where(n > 0, (log_theta * is_known).sum(axis=0) / np.maximum(n, 1), default.mean)

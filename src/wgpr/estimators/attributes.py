@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.estimators.methods import Method
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.kernels import Hyperparameters
@@ -25,8 +25,12 @@ class FittedAttributes(ABC):
     _state: State
 
     @abstractmethod
-    def _answering(self) -> tuple[Ensemble, Units]:
+    def _answering(self) -> tuple[Any, Units]:
         """The ensemble that answers, and its units."""
+
+    @abstractmethod
+    def _method(self) -> Method:
+        """How it learns and answers."""
 
     @property
     def models_(self) -> tuple[LocalModel, ...]:
@@ -75,9 +79,9 @@ class FittedAttributes(ABC):
 
     @property
     def n_pending_(self) -> int:
-        """Number of rows that wait for a batch to fill; they count as seen."""
+        """Number of rows that wait for a batch to fill; they count as seen. Always 0 for the default `WGPRegressor`."""
         check_is_fitted(self, "_state")
-        return len(self._state.pending_y)
+        return self._method().n_pending(self._state)
 
     @property
     def n_samples_seen_(self) -> int:

@@ -1,10 +1,9 @@
 """The scikit-learn side of an ensemble: validation, batching and prediction, the same for every method."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,54 +12,18 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import SplittingRule
 from wgpr.estimators.attributes import FittedAttributes
+from wgpr.estimators.methods import AnyEnsemble, Method
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
-from wgpr.gp.linalg import Array, Indices, expand_outputs, n_outputs, one_blas_thread
-from wgpr.gp.model import Learner
-from wgpr.rules.batching import Batching
-from wgpr.rules.calibration import Calibration
-from wgpr.rules.prediction import PredictionRule, predict, predict_jointly, predict_with_owners
+from wgpr.gp.linalg import Array, Indices, columns, expand_outputs, n_outputs, one_blas_thread
 
 # Squares of larger numbers, summed over a batch, would leave the range of float64.
 LARGEST = 1e100
 
-# Steps that `history_` keeps.
-HISTORY_SIZE = 10_000
-
-LearnerFactory = Callable[[Array, Array, Units], Learner[Any]]
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method of online regression: a learner, rules, and limits.
-
-    learner : makes the learner from the first rows (n, d), (n,), in the ensemble's units, and these.
-    splitting, prediction, batching : the rules.
-    n_first : rows to wait for before anything is learned.
-    quick_learner : makes a learner for predictions before that; None for `learner`.
-    rows_to_begin : of the n rows of `fit`, those that units and learner are made from; None for the first `n_first`.
-    n_candidates : models that a batch is tried on; is_thorough : in full, or after a screen in closed form.
-    max_models : limit on the number of models, None for no limit.
-    calibration : prediction rule of the forecasts that calibrate the uncertainty; None for no calibration.
-    n_features : number of inputs that the settings are made for; None for any.
-    """
-
-    learner: LearnerFactory
-    splitting: SplittingRule
-    prediction: PredictionRule
-    batching: Batching
-    n_first: int
-    quick_learner: LearnerFactory | None = None
-    rows_to_begin: Callable[[int], slice | Indices] | None = None
-    n_candidates: int = 1
-    is_thorough: bool = True
-    max_models: int | None = None
-    calibration: PredictionRule | None = None
-    n_features: int | None = None
+# Weights beyond this, or its inverse, make other rows or their own row meaningless.
+_LEAST_WEIGHT = 1e-8
 
 
 class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
@@ -110,19 +73,20 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs. Names of a frame's columns and of a series are
             kept, as `feature_names_in_` and `target_name_`.
         """
+        return self._fit(X, y, None)
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         with self._unchanged_on_failure(), one_blas_thread():
             method = self._method()
             X, y = self._validated(X, y, reset=True)
-            rows = slice(method.n_first) if method.rows_to_begin is None else method.rows_to_begin(len(y))
-            state = _begun(method, self._initial_state(X, y), X[rows], y[rows])
-            self._state = _flushed(method, _with_rows(method, state, X, y))
+            self._state = method.fitted(self._initial_state(X, y), X, y, _checked_weights(sample_weight, X))
         return self
 
     def flush(self) -> Self:
         """Learn the pending rows, as a smaller batch."""
         check_is_fitted(self, "_state")
         with one_blas_thread():
-            self._state = _flushed(self._method(), self._state)
+            self._state = self._method().flushed(self._state)
         return self
 
     def _initial_state(self, X: Array, y: Array) -> State:
@@ -130,7 +94,7 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         n_features = X.shape[1]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         bounds = np.stack([np.full(n_features, np.inf), np.full(n_features, -np.inf)])
-        return State(Ensemble.of([], n_features), seed, X[:0].copy(), y[:0].copy(), bounds)
+        return State(Ensemble.of([], n_features), seed, X[:0].copy(), y[:0].copy(), np.empty(0), bounds)
 
     @contextmanager
     def _unchanged_on_failure(self) -> Iterator[None]:
@@ -168,11 +132,12 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         if not return_cov:
             mean, observed, field, _ = self.predict_with_owners(X)
             return (mean, field if latent else observed) if return_std else mean
-        ensemble, units, queries = self._prepared(X)
         with one_blas_thread():
-            (mean, covariance), noise = predict_jointly(ensemble, self._method().prediction, queries)
-        covariance = covariance * self._calibration_factor() ** 2
-        uncertainty = covariance if latent else covariance + expand_outputs(np.diag(noise), covariance)
+            state, ensemble, units, queries = self._prepared(X)
+            mean, _, noise, _ = self._method().answers(state, ensemble, queries)
+            covariance = self._method().covariance(state, ensemble, queries)
+        observed = covariance + expand_outputs(np.diag(columns(noise)[:, 0]), covariance)
+        uncertainty = covariance if latent else observed
         return units.target_offset + units.target_scale * mean, units.target_scale**2 * uncertainty
 
     def predict_with_owners(self, X: ArrayLike) -> tuple[Array, Array, Array, Indices]:
@@ -184,9 +149,8 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         `model_index` has it.
         """
         with one_blas_thread():
-            ensemble, units, queries = self._prepared(X)
-            mean, variance, noise, owners = predict_with_owners(ensemble, self._method().prediction, queries)
-        variance = variance * self._calibration_factor() ** 2
+            state, ensemble, units, queries = self._prepared(X)
+            mean, variance, noise, owners = self._method().answers(state, ensemble, queries)
         observed, field = units.target_scale * np.sqrt(variance + noise), units.target_scale * np.sqrt(variance)
         return units.target_offset + units.target_scale * mean, observed, field, owners
 
@@ -197,27 +161,19 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         """
         return self.predict_with_owners(X)[-1]
 
-    def _prepared(self, X: ArrayLike) -> tuple[Ensemble, Units, Array]:
-        """The ensemble that answers, its units, and the queries (n, d) in these."""
-        ensemble, units = self._answering()
+    def _prepared(self, X: ArrayLike) -> tuple[State, AnyEnsemble, Units, Array]:
+        """The state, the ensemble that answers, its units, and the queries (n, d) in these."""
+        check_is_fitted(self, "_state")
+        state = self._state  # at once: another thread may learn
         queries = _checked_inputs(X, self)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return ensemble, units, units.inputs(queries)
+        ensemble, units = self._method().answering(state)
+        return state, ensemble, units, units.inputs(queries)
 
-    def _answering(self) -> tuple[Ensemble, Units]:
-        """The ensemble that answers and its units; before the first batch, a quick model of the pending rows."""
+    def _answering(self) -> tuple[AnyEnsemble, Units]:
         check_is_fitted(self, "_state")
-        state, method = self._state, self._method()
         with one_blas_thread():
-            if len(state.ensemble) and state.units is not None:
-                return state.conditioned, state.units
-            units = state.units or Units.of(state.pending_X, state.pending_y)
-            X, y = units.inputs(state.pending_X), units.targets(state.pending_y)
-            learner = state.learner or (method.quick_learner or method.learner)(X, y, units)
-            return state.ensemble.with_model(learner.quick_fit(X, y)), units
-
-    def _calibration_factor(self) -> float:
-        return 1.0 if self._method().calibration is None else self._state.calibration.factor
+            return self._method().answering(self._state)
 
     def _with_state(self, state: State) -> Self:
         """Another estimator with these settings and this state."""
@@ -258,8 +214,6 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
 class OnlineRegressor(EnsembleRegressor):
     """An ensemble regressor that also learns from a stream."""
 
-    batch_size: int
-
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn more rows, any number of them. If it fails or is interrupted, nothing changes: call it again.
 
@@ -271,95 +225,21 @@ class OnlineRegressor(EnsembleRegressor):
         ----------
         X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs, the same number in every call.
         """
+        return self._partial_fit(X, y, None)
+
+    def _partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         with self._unchanged_on_failure(), one_blas_thread():
             method, is_first = self._method(), not hasattr(self, "_state")
             X, y = self._validated(X, y, reset=is_first)
             state = self._initial_state(X, y) if is_first else self._state
-            self._state = _with_rows(method, state, X, y)
+            self._state = method.learned(state, X, y, _checked_weights(sample_weight, X))
         return self
 
     @property
     def n_until_step_(self) -> int:
         """Number of further rows until some are learned."""
         check_is_fitted(self, "_state")
-        n_ready = self._method().batching.n_ready(self._state.ensemble.n_learned)
-        return max(1, n_ready - self.n_pending_)
-
-
-# How the state changes
-
-
-def _with_rows(method: Method, state: State, X: Array, y: Array) -> State:
-    """The state after rows `X` (n, d), `y` (n,) or (n, k) were given; full batches are learned."""
-    state = replace(
-        state,
-        pending_X=np.concatenate([state.pending_X, X]),
-        pending_y=np.concatenate([state.pending_y, y]),
-        bounds=np.stack([np.minimum(state.bounds[0], X.min(axis=0)), np.maximum(state.bounds[1], X.max(axis=0))]),
-        n_seen=state.n_seen + len(y),
-    )
-    if state.learner is None and len(state.pending_y) >= method.n_first:
-        state = _begun(method, state, state.pending_X[: method.n_first], state.pending_y[: method.n_first])
-    if state.learner is None:
-        return state
-    while len(state.pending_y) >= (n_ready := method.batching.n_ready(state.ensemble.n_learned)):
-        state = _stepped(method, state, n_ready)
-    return state
-
-
-def _flushed(method: Method, state: State) -> State:
-    """The state after all pending rows were learned."""
-    if state.learner is None and len(state.pending_y):
-        state = _begun(method, state, state.pending_X, state.pending_y)
-    while len(state.pending_y):
-        state = _stepped(method, state, len(state.pending_y))
-    return state
-
-
-def _begun(method: Method, state: State, X: Array, y: Array) -> State:
-    """The state with units and learner made from the first rows; these are learned later, like all others."""
-    units = Units.of(X, y)
-    return replace(state, units=units, learner=method.learner(units.inputs(X), units.targets(y), units))
-
-
-def _stepped(method: Method, state: State, n_ready: int) -> State:
-    """The state after a batch of the `n_ready` oldest pending rows was learned."""
-    assert state.learner is not None
-    assert state.units is not None
-    pending = state.units.inputs(state.pending_X[:n_ready])
-    rows = method.batching.choose(pending, state.ensemble)
-    X, y = pending[rows], state.units.targets(state.pending_y[rows])
-    calibration = _calibrated(method, state, X, y)
-    ensemble, record = absorb(
-        state.ensemble,
-        X,
-        y,
-        learner=state.learner,
-        rule=method.splitting,
-        n_candidates=method.n_candidates,
-        seed=state.seed,
-        number=state.n_steps,
-        target_unit=state.units.target_unit,
-        max_models=method.max_models,
-        is_thorough=method.is_thorough,
-    )
-    return replace(
-        state,
-        ensemble=ensemble,
-        pending_X=np.delete(state.pending_X, rows, axis=0),
-        pending_y=np.delete(state.pending_y, rows, axis=0),
-        records=(*state.records, record)[-HISTORY_SIZE:],
-        n_steps=state.n_steps + 1,
-        calibration=calibration,
-    )
-
-
-def _calibrated(method: Method, state: State, X: Array, y: Array) -> Calibration:
-    """The calibration after a forecast of the batch `X` (n, d), `y` (n,) or (n, k), before that is learned."""
-    if method.calibration is None or not len(state.ensemble) or not state.calibration.is_due(state.n_steps):
-        return state.calibration
-    mean, variance, noise = predict(state.ensemble, method.calibration, X)
-    return state.calibration.updated(y - mean, variance, noise)
+        return self._method().n_until_step(self._state)
 
 
 # Arrays that the user gives
@@ -384,6 +264,23 @@ def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
         raise ValueError(f"y has shape {targets.shape}; it must be (n,), or (n, k) with a column for each output")
     _check_magnitude("y", targets)
     return targets
+
+
+def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
+    """Weights (n,) of the rows `X` (n, d), one if none are given."""
+    if sample_weight is None:
+        return np.ones(len(X))
+    with _naming("sample_weight"):
+        weights: Array = check_array(
+            sample_weight, dtype=np.float64, copy=True, ensure_2d=False, allow_nd=True, input_name="sample_weight"
+        )
+    if weights.shape != (len(X),):
+        raise ValueError(f"sample_weight has shape {weights.shape}; it must be ({len(X)},), a weight for each row of X")
+    if not ((weights >= _LEAST_WEIGHT) & (weights <= 1.0 / _LEAST_WEIGHT)).all():
+        raise ValueError(
+            f"sample_weight must be between {_LEAST_WEIGHT:g} and {1.0 / _LEAST_WEIGHT:g}; leave out rows of no weight"
+        )
+    return weights
 
 
 def _target_name(y: Any) -> str | tuple[str, ...] | None:

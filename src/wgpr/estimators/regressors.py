@@ -1,25 +1,28 @@
 """The five regressors: each is a learner, a splitting rule, a prediction rule and a batching rule on one skeleton."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from inspect import signature
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state, check_scalar
 
 from wgpr.checks import require_count, require_number
 from wgpr.ensemble.evaluation import SplittingRule
-from wgpr.estimators.base import EnsembleRegressor, LearnerFactory, Method, OnlineRegressor
+from wgpr.ensemble.territories import TerritorySettings
+from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.estimators.methods import BatchMethod, LearnerFactory, Method, TerritoryMethod
 from wgpr.estimators.units import Units
 from wgpr.gp.exact import ExactLearner, calibrate
 from wgpr.gp.hyperparameters import Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel, as_kernel
 from wgpr.gp.linalg import Array, Indices, mean_target
-from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
-from wgpr.rules.batching import Batching, InOrder, Regional
-from wgpr.rules.prediction import Barycenter, BestFew, Joined, Nearest, PredictionRule, RobustBCM, Weighted
-from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
+from wgpr.gp.sparse import SparseLearner
+from wgpr.rules.prediction import Barycenter, BestFew, Nearest, PredictionRule, RobustBCM, Weighted
+from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
 
 PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
     "nearest": Nearest,
@@ -27,53 +30,40 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
     "best_few": BestFew,
     "barycenter": Barycenter,
     "robust_bcm": RobustBCM,
-    "joined": Joined,
 }
-
-# Most pseudo-inputs of a local model with n_inducing="auto".
-_MAX_INDUCING = 200
-
-# Most rows that wait with batching="regional".
-_BUFFER_SIZE = 1000
 
 
 class WGPRegressor(OnlineRegressor):
-    """Wasserstein-splitting Gaussian process regression (Kepler, Koppel, Bedi and Stilwell 2021), without tuning.
+    """Online Gaussian process regression with territories that divide, after the WGPR of Kepler et al. (2021).
 
-    Every batch is tried on the nearest local models. The one that explains it best learns it, unless the log evidence
-    favours a new model. A query is answered by the nearest models, each joined with its neighbours. The defaults need
-    no tuning; `WGPRegressor.published()` is the method of the paper.
+    The default needs no tuning. Each territory is a small Gaussian process with hyperparameters of its own. Rows are
+    known at once. A territory that is full is thinned or divided; rows of another regime start a new one. A query is
+    answered by the pseudo-data that are nearest to it. `WGPRegressor.published()` is the method of the paper.
 
     Parameters
     ----------
-    threshold : "auto" to compare log evidences (see `wgpr.Worthwhile`). A number is the largest squared Wasserstein
-        distance that an update may move a model by, as in the paper: in the square of the target's unit, summed over
-        pseudo-inputs and batch. 0 starts a model for every batch, infinity never starts another. With several outputs
-        it is the sum, each in its own unit, `units_.target_scale`.
-    n_inducing : "auto" for as many pseudo-inputs as a local model needs, up to `max_inducing`, and for hyperparameters
-        that lean on those of the neighbours. A number is M, the most that it may have; they are moved by the optimiser,
-        and each model learns for itself, as in the paper.
-    max_inducing : the most pseudo-inputs of a local model with `n_inducing="auto"`.
-    max_models : the most local models; beyond it, the two that agree best are merged. None for no limit.
+    threshold : "auto" for the default. A number is the largest squared Wasserstein distance that an update may move a
+        model by, as in the paper: in the square of the target's unit, summed over pseudo-inputs and batch. 0 starts a
+        model for every batch, infinity never starts another. With several outputs it is the sum, each in its own unit,
+        `units_.target_scale`.
+    max_models : the most local models; beyond it, two neighbours are merged. None for no limit.
+    kernel : "se", "matern32", "matern52", "rq" or a `Kernel`.
+    calibrated : whether standard deviations are scaled so that 95 % of the rows, each predicted by those before it, are
+        in the 95 % interval. For `threshold="auto"`.
+    forgetting : fraction of its knowledge that a territory forgets with every 100 rows that it learns, for fields that
+        change. For `threshold="auto"`.
+    n_inducing : M, the most pseudo-inputs of a local model. This and all that follow are for the paper's method.
     n_candidates : how many of the nearest models are tried (J_hat).
     batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
-    batching : "regional" to learn rows together that are close together (up to 1,000 rows wait, and `predict` uses
-        them), "arrival" to learn them in their order, or an object with the methods `n_ready` and `choose`
-        (see `wgpr.Regional`).
-    kernel : "se", "matern32", "matern52", "rq" or a `Kernel`.
     splitting : "wasserstein", "evidence", "never", "always", or an object with the method `assign`
         (see `wgpr.rules.splitting`); `threshold` is for the first. A rule of your own sees rows in the ensemble's
         units (`units_.inputs(X)`), and distances and evidences in yours.
-    prediction : "joined", "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
+    prediction : "nearest", "weighted", "best_few", "barycenter", "robust_bcm", or an object with the method
         `combine` (see `wgpr.rules.prediction`).
-    calibrated : whether the uncertainty of the field is scaled so that 95 % of the rows, predicted before they are
-        learned, are in the 95 % interval.
-    forgetting : fraction of a local model's knowledge that every batch makes it forget, for fields that
-        change; 0.01 lets rows fade over some hundred batches. For `n_inducing="auto"`.
     learn_hyperparameters : False to learn a model's hyperparameters from its first batch only.
     optimizer_iterations : the most iterations of L-BFGS for each fit.
-    random_state : seed of the random starts of pseudo-inputs, which only a number as `n_inducing` has. The defaults
-        make no random choice: the same rows give the same ensemble.
+    random_state : seed of the random starts of pseudo-inputs in the paper's method. The default makes no random choice:
+        the same rows give the same ensemble.
 
     Attributes
     ----------
@@ -99,33 +89,29 @@ class WGPRegressor(OnlineRegressor):
     def __init__(
         self,
         threshold: float | str = "auto",
-        n_inducing: int | str = "auto",
-        max_inducing: int = _MAX_INDUCING,
-        max_models: int | None = 500,
-        n_candidates: int = 2,
-        batch_size: int = 100,
-        batching: str | Batching = "regional",
+        max_models: int | None = 10_000,
         kernel: str | Kernel = "rq",
-        splitting: "str | SplittingRule" = "wasserstein",
-        prediction: "str | PredictionRule" = "joined",
         calibrated: bool = True,
         forgetting: float = 0.0,
+        n_inducing: int = 50,
+        n_candidates: int = 5,
+        batch_size: int = 100,
+        splitting: "str | SplittingRule" = "wasserstein",
+        prediction: "str | PredictionRule" = "nearest",
         learn_hyperparameters: bool = True,
         optimizer_iterations: int = 40,
         random_state: Any = None,
     ) -> None:
         self.threshold = threshold
-        self.n_inducing = n_inducing
-        self.max_inducing = max_inducing
         self.max_models = max_models
-        self.n_candidates = n_candidates
-        self.batch_size = batch_size
-        self.batching = batching
         self.kernel = kernel
-        self.splitting = splitting
-        self.prediction = prediction
         self.calibrated = calibrated
         self.forgetting = forgetting
+        self.n_inducing = n_inducing
+        self.n_candidates = n_candidates
+        self.batch_size = batch_size
+        self.splitting = splitting
+        self.prediction = prediction
         self.learn_hyperparameters = learn_hyperparameters
         self.optimizer_iterations = optimizer_iterations
         self.random_state = random_state
@@ -138,97 +124,84 @@ class WGPRegressor(OnlineRegressor):
             defaults["threshold"] = "auto"
         return cls(**{**defaults, **settings})
 
-    def _make_method(self) -> Method:
-        is_adaptive = _is_auto(self.n_inducing)
-        self._check(is_adaptive)
-        splitting = self._splitting_rule()
-        prediction = _rule("prediction", self.prediction, PREDICTION_RULES, "combine")
-        # A batch is in one region: one joint model is enough to forecast it.
-        forecast = replace(prediction, n_models=1) if isinstance(prediction, Joined) else prediction
-        return Method(
-            learner=self._adaptive_learner if is_adaptive else _sparse_learner(self),
-            splitting=splitting,
-            prediction=prediction,
-            batching=self._batching_rule(),
-            n_first=int(self.batch_size),
-            n_candidates=self.n_candidates,
-            is_thorough=not is_adaptive,
-            max_models=self.max_models,
-            calibration=forecast if self.calibrated else None,
-        )
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything, then learn all rows in their order. If it fails or is interrupted, nothing changes.
 
-    def _check(self, is_adaptive: bool) -> None:
-        _check_online(self)
-        as_kernel(self.kernel)
+        Parameters
+        ----------
+        X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs. Names of a frame's columns and of a series are
+            kept, as `feature_names_in_` and `target_name_`.
+        sample_weight : (n,) weights of the rows: the variance of their noise is divided by it. A row of an instrument
+            with twice the standard deviation has the weight 1/4. For `threshold="auto"`.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn more rows, any number of them. If it fails or is interrupted, nothing changes: call it again.
+
+        Rows are known at once, and it makes no difference how many are given at a time. (The paper's method learns
+        batches: `n_pending_` rows wait, and `predict` uses them too.)
+
+        Parameters
+        ----------
+        X : (n, d) inputs, y : (n,) targets, or (n, k) for k outputs, the same number in every call.
+        sample_weight : as for `fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def _make_method(self) -> Method:
+        _check_random_state(self.random_state)
+        kernel = as_kernel(self.kernel)
         if not _is_auto(self.threshold):
             require_number("threshold", self.threshold, least=0.0, otherwise='"auto"')
-        if not is_adaptive:
-            require_count("n_inducing", self.n_inducing, otherwise='"auto"')
-        require_count("max_inducing", self.max_inducing)
         if self.max_models is not None:
             require_count("max_models", self.max_models, otherwise="None")
-        require_count("n_candidates", self.n_candidates)
         require_number("forgetting", self.forgetting, least=0.0, most=0.99)
-        for name in ("calibrated", "learn_hyperparameters"):
-            check_scalar(getattr(self, name), name, (bool, np.bool_))
-        require_count("optimizer_iterations", self.optimizer_iterations, least=0)
-        self._check_combinations(is_adaptive)
+        check_scalar(self.calibrated, "calibrated", (bool, np.bool_))
+        if _is_auto(self.threshold) and isinstance(self.splitting, str) and self.splitting == "wasserstein":
+            self._check_unused(_OF_THE_PAPER, "the default", "use WGPRegressor.published(...)")
+            settings = TerritorySettings(kernel, self.max_models, float(self.forgetting))
+            return TerritoryMethod(settings, bool(self.calibrated))
+        return self._batch_method()
 
-    def _check_combinations(self, is_adaptive: bool) -> None:
-        """A setting without effect is an error."""
-        is_wasserstein = isinstance(self.splitting, str) and self.splitting == "wasserstein"
-        if not (_is_auto(self.threshold) or is_wasserstein):
+    def _batch_method(self) -> Method:
+        require_count("n_inducing", self.n_inducing)
+        require_count("n_candidates", self.n_candidates)
+        _check_online(self)
+        check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
+        if not _is_auto(self.threshold) and not (isinstance(self.splitting, str) and self.splitting == "wasserstein"):
             raise ValueError(
                 f"threshold={self.threshold!r} has no effect with splitting={self.splitting!r}; "
                 'leave out threshold, or use splitting="wasserstein"'
             )
-        if is_adaptive:
-            return
-        for name, default in {"forgetting": 0.0, "max_inducing": _MAX_INDUCING}.items():
-            if getattr(self, name) != default:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} has no effect with n_inducing={self.n_inducing!r}; "
-                    f'leave out {name}, or use n_inducing="auto"'
-                )
-
-    def _adaptive_learner(self, X: Array, y: Array, units: Units) -> AdaptiveSparseLearner:
-        return AdaptiveSparseLearner(
-            as_kernel(self.kernel),
-            self.max_inducing,
-            self.optimizer_iterations,
-            bool(self.learn_hyperparameters),
-            float(self.forgetting),
-        )
-
-    def _splitting_rule(self) -> SplittingRule:
+        self._check_unused(("forgetting",), "the paper's method", 'use threshold="auto"')
         rules: Mapping[str, Callable[[], SplittingRule]] = {
-            "wasserstein": lambda: Worthwhile() if _is_auto(self.threshold) else Wasserstein(float(self.threshold)),
+            "wasserstein": lambda: Wasserstein(float(self.threshold)),
             "evidence": Evidence,
             "never": Never,
             "always": Always,
         }
-        return _rule("splitting", self.splitting, rules, "assign")
+        splitting = _rule("splitting", self.splitting, rules, "assign")
+        prediction = _rule("prediction", self.prediction, PREDICTION_RULES, "combine")
+        method = _online(self, _sparse_learner(self), splitting, prediction)
+        return replace(method, n_candidates=self.n_candidates, max_models=self.max_models)
 
-    def _batching_rule(self) -> Batching:
-        n = int(self.batch_size)
-        rules: Mapping[str, Callable[[], Batching]] = {
-            "regional": lambda: Regional(n, max(n, _BUFFER_SIZE)),
-            "arrival": lambda: InOrder(n),
-        }
-        return _rule("batching", self.batching, rules, "choose")
+    def _check_unused(self, names: Sequence[str], method: str, remedy: str) -> None:
+        """A setting without effect is an error."""
+        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        for name in names:
+            value = getattr(self, name)
+            if value is not defaults[name] and not (isinstance(value, str | int | float) and value == defaults[name]):
+                raise ValueError(f"{name}={value!r} has no effect with {method}; leave it out, or {remedy}")
 
+
+# Settings of the paper's method alone.
+_OF_THE_PAPER = (
+    "n_inducing", "n_candidates", "batch_size", "prediction", "learn_hyperparameters", "optimizer_iterations",
+)  # fmt: skip
 
 # The settings of the paper, where they are not the defaults.
-PUBLISHED: Mapping[str, Any] = {
-    "threshold": 30.0,
-    "n_inducing": 50,
-    "max_models": None,
-    "n_candidates": 5,
-    "batching": "arrival",
-    "kernel": "se",
-    "prediction": "nearest",
-    "calibrated": False,
-}
+PUBLISHED: Mapping[str, Any] = {"threshold": 30.0, "max_models": None, "kernel": "se", "calibrated": False}
 
 
 class SolarGPRegressor(OnlineRegressor):
@@ -399,7 +372,7 @@ class SparseGPRegressor(EnsembleRegressor):
     def _make_method(self) -> Method:
         _check_random_state(self.random_state)
         all_rows = sys.maxsize
-        return Method(_sparse_learner(self), Never(), Nearest(), InOrder(all_rows), n_first=all_rows)
+        return BatchMethod(_sparse_learner(self), Never(), Nearest(), all_rows, n_first=all_rows)
 
 
 # All of them, by the names that people call the methods.
@@ -412,10 +385,12 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
 }
 
 
-def _online(estimator: Any, learner: LearnerFactory, splitting: SplittingRule, prediction: PredictionRule) -> Method:
+def _online(
+    estimator: Any, learner: LearnerFactory, splitting: SplittingRule, prediction: PredictionRule
+) -> BatchMethod:
     """A method that learns batches in the order of arrival."""
     n = int(estimator.batch_size)
-    return Method(learner, splitting, prediction, InOrder(n), n_first=n)
+    return BatchMethod(learner, splitting, prediction, n, n_first=n)
 
 
 def _sparse_learner(estimator: Any) -> LearnerFactory:

@@ -6,6 +6,7 @@ from typing import Any
 
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.ensemble.territories import Territories
 from wgpr.estimators.units import Units
 from wgpr.gp.linalg import Array
 from wgpr.gp.model import Learner, PickledByFields
@@ -18,16 +19,17 @@ class State(PickledByFields):
 
     units, learner : None until the first rows are there.
     records : of the latest steps; n_steps : number of steps.
-    pending_X, pending_y : (n, d) and (n,), or (n, k) for several outputs: rows that wait for a batch to fill;
-    n_seen : rows given so far.
+    pending_X, pending_y, pending_weights : (n, d), (n,) or (n, k) for several outputs, and (n,): rows that wait for a
+        batch to fill, or for units. n_seen : rows given so far.
     bounds : (2, d), least and greatest value of each input so far, in the user's units.
-    calibration : of the uncertainty, by forecasts of rows before they were learned.
+    calibration : of the uncertainty, by forecasts of rows.
     """
 
-    ensemble: Ensemble
+    ensemble: Ensemble | Territories
     seed: int
     pending_X: Array
     pending_y: Array
+    pending_weights: Array
     bounds: Array
     units: Units | None = None
     learner: Learner[Any] | None = None
@@ -39,6 +41,7 @@ class State(PickledByFields):
     @cached_property
     def conditioned(self) -> Ensemble:
         """The ensemble for prediction: its models are conditioned on the pending rows near them."""
+        assert isinstance(self.ensemble, Ensemble)
         if self.units is None or self.learner is None or not len(self.pending_y):
             return self.ensemble
         X, y = self.units.inputs(self.pending_X), self.units.targets(self.pending_y)

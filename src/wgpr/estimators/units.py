@@ -23,7 +23,7 @@ _FAR = 1e60
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """One unit of length for all inputs, so that nearest stays nearest, and one for the target: for each output.
+    """Units of length of the inputs, one for all or one for each, and one of the target: for each output.
 
     origin, spread : (d,) of the inputs; ratio : (d,) of each spread to the unit of length.
     target_offset, target_scale : origin and unit of the target; (k,) if there is a column for each output.
@@ -39,8 +39,11 @@ class Units:
     rounds_target: bool | NDArray[np.bool_]
 
     @classmethod
-    def of(cls, X: Array, y: Array) -> "Units":
-        """Units that suit the rows `X` (n, d), `y` (n,) or (n, k)."""
+    def of(cls, X: Array, y: Array, *, is_isotropic: bool = True) -> "Units":
+        """Units that suit the rows `X` (n, d), `y` (n,) or (n, k).
+
+        is_isotropic : one unit of length for all inputs, so that nearest stays nearest; otherwise one for each.
+        """
         targets = columns(y)
         origin, target_offset = np.median(X, axis=0), np.median(targets, axis=0)
         scales = [Scales.of(X, target, middle) for target, middle in zip(targets.T, target_offset, strict=True)]
@@ -48,7 +51,7 @@ class Units:
         target_scale = _typical_deviation(
             targets, target_offset, otherwise=np.array([scale.target for scale in scales])
         )
-        ratio = spread / root_mean_square(spread)
+        ratio = spread / root_mean_square(spread) if is_isotropic else np.ones_like(spread)
         mantissa, exponent = np.frexp(ratio)
         return cls(
             origin,

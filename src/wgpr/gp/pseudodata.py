@@ -94,7 +94,7 @@ class PseudoData:
         firsts = np.full(len(counts), len(self))
         np.minimum.at(firsts, places, np.arange(len(self)))
         order = np.argsort(firsts, kind="stable")
-        total = np.bincount(places, self.precision)
+        total = np.bincount(places, self.precision).astype(np.float64)
         t = np.stack([np.bincount(places, self.precision * column) / total for column in self.t.T], axis=1)
         are_rows = np.bincount(places, self.is_row) == counts
         return PseudoData(self.Z[firsts[order]], t[order], total[order], are_rows[order])
@@ -138,9 +138,9 @@ def thin(
 ) -> PseudoData | None:
     """At most `n_most` pseudo-data with the same mean and variance at their places; None if too much would be lost.
 
-    Places are chosen greedily, the next always where `lambda_i` times the variance that the chosen ones leave is largest.
-    That is the order of pivots in a Cholesky factorisation of `Q K Q`. With Z the chosen places, the loss is at most
-    the part of the trace of `Q K Q` that they miss, and the covariances at Z: `1/2 (log|C_thinned| - log|C|)`.
+    Places are chosen greedily, the next always where `lambda_i` times the variance that the chosen ones leave is
+    largest. That is the order of pivots in a Cholesky factorisation of `Q K Q`. With Z the chosen places, the loss is at
+    most the part of the trace of `Q K Q` that they miss, and the covariances at Z: `1/2 (log|C_thinned| - log|C|)`.
 
     at_any_loss : thin in any case.
     """

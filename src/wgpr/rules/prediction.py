@@ -362,11 +362,11 @@ def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple
         covariance[np.ix_(rows, rows)] += weights[:, None] * weights * shared
     mean = mixture.mean
     variances = columns(_of_each_output(mixture.variance, mean)).T
-    covariances = np.stack([_with_variance(covariance, variance) for variance in variances], axis=-1)
+    covariances = np.stack([with_variance(covariance, variance) for variance in variances], axis=-1)
     return Gaussian(mean, covariances.reshape(covariance.shape + mean.shape[1:])), mixture.noise
 
 
-def _with_variance(covariance: Array, variance: Array) -> Array:
+def with_variance(covariance: Array, variance: Array) -> Array:
     """The covariance (n, n) with the same correlations and these variances (n,)."""
     diagonal = covariance.diagonal()
     scale = np.sqrt(np.divide(variance, diagonal, out=np.zeros(len(variance)), where=diagonal > 0))
