@@ -68,10 +68,9 @@ class PseudoDataIndex:
         self._points = KDTree(self._data.Z / self._scale)
         self._centres = KDTree(centres / self._scale)
         self._n_nearest = min(n_nearest(n_features), len(self._data))
-        average = log_thetas.mean(axis=0)
         self._of_all: Posterior | None = None
-        if len(self._data) <= _MOST_JOINT and agreement(log_thetas, average).min() == 1.0:
-            theta = Hyperparameters.from_log(average, n_features)
+        if len(self._data) <= _MOST_JOINT and agreement(log_thetas[:, None], log_thetas).min() == 1.0:
+            theta = Hyperparameters.from_log(log_thetas.mean(axis=0), n_features)
             self._of_all = Posterior(self.kernel, theta, self._means.mean(axis=0), self._data)
 
     def predict(self, X: Array) -> Answers:

@@ -237,11 +237,12 @@ class _Learning:
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
             return looked, None, 0
-        updated = fitted(territory, surroundings)
-        as_before = replace(updated, n_known=n_known)
-        regime = find_regime(territory, as_before, surroundings.halo)
-        log_evidence = forecast(as_before, surroundings.halo)[0].log_density
-        return replace(updated, log_evidence=log_evidence), regime, updated.n_evaluations
+        updated, regime, log_density = fitted(territory, surroundings), None, forecasted.log_density
+        if forecasted.is_surprising:
+            as_before = replace(updated, n_known=n_known)
+            regime = find_regime(territory, as_before, surroundings.halo)
+            log_density = forecast(as_before, surroundings.halo)[0].log_density
+        return replace(updated, log_evidence=log_density), regime, updated.n_evaluations
 
     def _faded(self, territory: Territory) -> Territory:
         """After forgetting: what was known loses precision with every row that was learned since."""
