@@ -8,6 +8,7 @@ Rows of another regime must lie on the other side of an axis-parallel cut. They 
 """
 
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,15 @@ from wgpr.gp.linalg import Array, NotFactorizableError
 from wgpr.gp.optimize import fit_hyperparameters
 from wgpr.gp.pseudodata import PseudoData
 
-# Fewest rows that can be another regime, and the largest part of the new rows that may lie among the old.
-_FEWEST_ROWS = 15
+# Fewest rows that can be another regime, and fewest that tell the hyperparameters of the old one. Largest part of the
+# new rows that may lie among the old.
+_FEWEST_ROWS, _FEWEST_KNOWN = 15, 30
 _MOST_OVERLAP = 0.05
 
-# Fractions of the new rows, in order along the axis, that may still belong to the old regime.
+# Fractions of the new rows, in order along the axis, that may still belong to the old regime, and how the best of them
+# is refined.
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
+_REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
 
 # A fit is tried if the evidence at one of these hyperparameters is near enough: it gains hardly more nats for each row.
 _STRETCHES = (0.15, 0.5, 2.0)
@@ -38,6 +42,7 @@ class Regime(NamedTuple):
     """Another regime: what lies beyond `position` along `axis`, above it or below.
 
     theta, mean : hyperparameters and prior mean (k,) there; log_evidence : of the comparison, minus the penalty.
+    fraction : of the new rows, in order along the axis, that belong to the old regime.
     """
 
     axis: int
@@ -46,6 +51,7 @@ class Regime(NamedTuple):
     theta: Hyperparameters
     mean: Array
     log_evidence: float
+    fraction: float
 
 
 def find_regime(territory: Territory, updated: Territory, halo: PseudoData | None) -> Regime | None:
@@ -60,24 +66,32 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         territory, territory.data[: territory.n_known], halo
     )
     _, given_known = forecast(territory, halo, order)
-    best: Regime | None = None
-    for n_before in sorted({int(fraction * len(rows)) for fraction in _FRACTIONS}):
-        if len(rows) - n_before < _FEWEST_ROWS:
-            break
-        needed = max(as_update, best.log_evidence if best else -np.inf) - given_known[n_before]
+    old = territory.data.Z[: territory.n_known, axis]
+
+    def better(best: Regime | None, fraction: float) -> Regime | None:
+        """The regime of the rows behind this fraction of them, if it is better than the best so far."""
+        n_before = round(fraction * len(rows))
+        if not 0 <= n_before <= len(rows) - _FEWEST_ROWS:
+            return best
+        needed = (as_update if best is None else best.log_evidence) - given_known[n_before]
         found = _fit_alone(territory, rows[n_before:], needed)
-        if found is not None:
-            theta, mean, log_evidence = found
-            before = np.concatenate([territory.data.Z[: territory.n_known, axis], rows.Z[:n_before, axis]])
-            position = 0.5 * (sign * float((sign * before).max()) + float(rows.Z[n_before, axis]))
-            best = Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence)
+        if found is None:
+            return best
+        edge = sign * float((sign * np.concatenate([old, rows.Z[:n_before, axis]])).max())
+        position = 0.5 * (edge + float(rows.Z[n_before, axis]))
+        theta, mean, log_evidence = found
+        return Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence, fraction)
+
+    best = reduce(better, _FRACTIONS, None)
+    for width in _REFINEMENTS if best is not None else ():
+        best = reduce(better, (best.fraction - width, best.fraction + width), best)
     return best
 
 
 def _separating_axis(territory: Territory) -> tuple[int, float] | None:
     """The axis, and its direction, along which the new rows lie beyond what was known; None if there is none."""
     old, new = territory.data.Z[: territory.n_known], territory.new_rows.Z
-    if len(new) < _FEWEST_ROWS or not len(old):
+    if len(new) < _FEWEST_ROWS or territory.n_fitted < _FEWEST_KNOWN:
         return None
     overlap = {
         (axis, sign): float((sign * new[:, axis] <= (sign * old[:, axis]).max()).mean())

@@ -64,9 +64,9 @@ class TerritorySettings:
     forgetting: float = 0.0
 
     @staticmethod
-    def capacity(n_features: int) -> int:
-        """Most pseudo-data of a territory: more inputs need more for the same detail."""
-        return 150 if n_features < 4 else 400
+    def sizes(n_features: int) -> tuple[int, int]:
+        """Most pseudo-data of a territory, and after thinning: more inputs need more for the same detail."""
+        return (150, 100) if n_features < 4 else (400, 200)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class _Learning:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
         self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
         self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
-        self.capacity = settings.capacity(before.n_features)
+        self.capacity, self.n_thinned = settings.sizes(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
@@ -304,7 +304,7 @@ class _Learning:
         if len(united) < (1.0 - _WORTH_UNITING) * len(territory.data):
             self._put(replace(territory, data=united, n_known=len(united)), number)
             return
-        thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.capacity // 2)
+        thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.n_thinned)
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
@@ -313,9 +313,7 @@ class _Learning:
         position = float(np.median(Z[:, axis]))
         is_below = Z[:, axis] <= position
         if is_below.all():  # more than half of the places are the same
-            thinned = thin(
-                territory.kernel, territory.theta, territory.mean, united, self.capacity // 2, at_any_loss=True
-            )
+            thinned = thin(territory.kernel, territory.theta, territory.mean, united, self.n_thinned, at_any_loss=True)
             assert thinned is not None
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
@@ -370,8 +368,8 @@ class _Learning:
         )
         data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
         mean = np.average(data.t, axis=0, weights=data.precision)
-        if len(data) > self.capacity // 2:
-            thinned = thin(one.kernel, theta, mean, data, self.capacity // 2, at_any_loss=True)
+        if len(data) > self.n_thinned:
+            thinned = thin(one.kernel, theta, mean, data, self.n_thinned, at_any_loss=True)
             assert thinned is not None
             data = thinned
         both = replace(

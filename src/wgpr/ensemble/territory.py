@@ -203,13 +203,15 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
         parts = [evidence.value_and_gradient(theta) for evidence in evidences]
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
+    starts = []
     if territory.n_fitted:
         default = default_hyperparameters(kernel, scales)
         lengthscales = np.where(is_new_axis, default.lengthscales, territory.theta.lengthscales)
-        starts = [replace(territory.theta, lengthscales=lengthscales)]
-    else:
-        starts = [default_hyperparameters(kernel, scales, factor) for factor in LENGTHSCALE_FACTORS]
-    max_iter = _MAX_ITER if territory.n_fitted else _MAX_ITER_FIRST
+        starts.append(replace(territory.theta, lengthscales=lengthscales))
+    if not len(surroundings.log_theta) and territory.data.is_row.all():
+        # Nobody else knows: the first hyperparameters may be those of another maximum.
+        starts += [default_hyperparameters(kernel, scales, factor) for factor in LENGTHSCALE_FACTORS]
+    max_iter = _MAX_ITER if len(starts) == 1 else _MAX_ITER_FIRST
     found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
     theta = found[0]
     if len(found) > 1:
