@@ -83,8 +83,9 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         return Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence, fraction)
 
     best = reduce(better, _FRACTIONS, None)
-    for width in _REFINEMENTS if best is not None else ():
-        best = reduce(better, (best.fraction - width, best.fraction + width), best)
+    for width in _REFINEMENTS:
+        if best is not None:
+            best = reduce(better, (best.fraction - width, best.fraction + width), best)
     return best
 
 
