@@ -8,7 +8,6 @@ Rows of another regime must lie on the other side of an axis-parallel cut. They 
 """
 
 from dataclasses import replace
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -82,10 +81,11 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         theta, mean, log_evidence = found
         return Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence, fraction)
 
-    best = reduce(better, _FRACTIONS, None)
-    for width in _REFINEMENTS:
-        if best is not None:
-            best = reduce(better, (best.fraction - width, best.fraction + width), best)
+    best: Regime | None = None
+    for fraction in _FRACTIONS:
+        best = better(best, fraction)
+    for step in (side * width for width in _REFINEMENTS for side in (-1.0, 1.0)):
+        best = None if best is None else better(best, best.fraction + step)
     return best
 
 
