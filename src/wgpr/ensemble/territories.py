@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wgpr.ensemble.answers import PseudoDataIndex, agreement
-from wgpr.ensemble.cuts import Node, adjacent, divided, merged, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import Regime, find_regime
 from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
@@ -308,17 +308,16 @@ class _Learning:
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        Z = territory.data.Z
-        axis = int(np.argmax(np.ptp(Z, axis=0) / territory.theta.lengthscales))
-        position = float(np.median(Z[:, axis]))
-        is_below = Z[:, axis] <= position
-        if is_below.all():  # more than half of the places are the same
+        cut = median_cut(territory.data.Z, territory.theta.lengthscales)
+        if cut is None:  # more than half of the places are the same
             thinned = thin(
                 territory.kernel, territory.theta, territory.mean, united, self.capacity // 2, at_any_loss=True
             )
             assert thinned is not None
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
+        axis, position = cut
+        is_below = territory.data.Z[:, axis] <= position
         share = float(is_below.mean())
         n_seen, n_fitted = round(share * territory.n_seen), round(share * territory.n_fitted)
         below = territory.part(is_below, n_seen, n_fitted)
