@@ -42,8 +42,10 @@ _LEAST_STD = 0.2
 # Rows that determine the noise at the most; older ones are discounted, so that it can change.
 _ROWS_OF_NOISE = 200
 
-# A row is down-weighted if its error, given all others, is more than so many standard deviations.
+# A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
+# than this number and this fraction, it is the model that is wrong, and none of them is.
 _GATE = 16.0
+_MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
@@ -93,6 +95,11 @@ class Territory(PickledByFields):
         """(d,): mean place of the pseudo-data."""
         mean: Array = self.data.Z.mean(axis=0)
         return mean
+
+    @cached_property
+    def distinct(self) -> PseudoData:
+        """The pseudo-data with one for each place: many rows of one place must not be all the nearest of a query."""
+        return self.data.united()
 
     @cached_property
     def reach(self) -> float:
@@ -170,8 +177,7 @@ def known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
 def forecast(territory: Territory, halo: PseudoData | None, order: Indices | None = None) -> tuple[Forecast, Array]:
     """The new rows, predicted; and (n + 1,) the log density of the first i of them.
 
-    With `C = L L^T` the covariance of the n observations and e their errors, `L^-1 e` are the whitened errors, and
-    `(C^-1 e)_i / sqrt((C^-1)_ii)` is the error of row i given all others, in standard deviations.
+    With `C = L L^T` the covariance of the n observations and e their errors, `L^-1 e` are the whitened errors.
 
     order : (n,) of the rows; by default that of their arrival.
     """
@@ -180,12 +186,33 @@ def forecast(territory: Territory, halo: PseudoData | None, order: Indices | Non
     C[np.diag_indices_from(C)] += 1.0 / rows.precision
     L, _ = cholesky_with_jitter(C)
     whitened = solve_lower(L, columns(rows.t - mean))
-    inverse_L = solve_lower(L, np.eye(len(rows)))
-    given_others = solve_lower_transposed(L, whitened) / np.sqrt((inverse_L**2).sum(axis=0))[:, None]
-    size = np.sqrt((given_others**2).mean(axis=1))
-    weights = np.minimum(1.0, (_GATE / np.maximum(size, _GATE)) ** 4)
+    weights = _outlier_weights(L, solve_lower_transposed(L, whitened))
     steps = -0.5 * (whitened**2).sum(axis=1) - whitened.shape[1] * (np.log(L.diagonal()) + 0.5 * LOG_2PI)
     return Forecast(float(steps.sum()), whitened, weights), np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def _outlier_weights(L: Array, a: Array) -> Array:
+    """Weights (n,) of rows with the covariance `C = L L^T` (n, n), where `a = C^-1 e` (n, k) of their errors e.
+
+    With `P = C^-1`, `a_i / sqrt(P_ii)` is the error of row i given all others, in standard deviations. An outlier makes
+    the rows around it look wrong too. So the worst row is left out, and the errors given all that remain are next.
+    """
+    weights, inverse_L = np.ones(len(L)), solve_lower(L, np.eye(len(L)))
+    precision = (inverse_L**2).sum(axis=0)
+    if ((a**2).mean(axis=1) <= _GATE**2 * precision).all():
+        return weights
+    P, a = inverse_L.T @ inverse_L, a.copy()
+    for _ in range(max(_MOST_OUTLIERS, int(_MOST_OUTLYING * len(L))) + 1):
+        size = np.sqrt((a**2).mean(axis=1) / P.diagonal())
+        worst = int(np.argmax(size))
+        if size[worst] <= _GATE:
+            return weights
+        weights[worst] = (_GATE / size[worst]) ** 4
+        column = P[:, worst] / P[worst, worst]
+        a -= np.outer(column, a[worst])
+        P -= np.outer(column, P[worst])
+        a[worst], P[worst, worst] = 0.0, 1.0
+    return np.ones(len(L))
 
 
 # Hyperparameters
