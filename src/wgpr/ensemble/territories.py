@@ -23,7 +23,7 @@ from wgpr.ensemble.answers import PseudoDataIndex, agreement
 from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import Regime, find_regime
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
+from wgpr.ensemble.territory import ALONE, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -232,7 +232,9 @@ class _Learning:
         if not n_known < n_data:
             return (fitted(territory, surroundings) if is_due else territory), None, 0
         forecasted, _ = forecast(territory, surroundings.halo)
-        territory = _down_weighted(territory, forecasted)
+        if (forecasted.weights < 1.0).any():
+            territory = territory.down_weighted(forecasted.weights)
+            forecasted, _ = forecast(territory, surroundings.halo)  # rows behind an outlier, without its influence
         self.whitened.append(forecasted.whitened)
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
@@ -387,11 +389,3 @@ class _Learning:
         self.centres, self.log_thetas, self.spreads = (
             np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
         )
-
-
-def _down_weighted(territory: Territory, forecasted: Forecast) -> Territory:
-    if (forecasted.weights == 1.0).all():
-        return territory
-    precision = territory.data.precision.copy()
-    precision[territory.n_known :] *= forecasted.weights
-    return replace(territory, data=replace(territory.data, precision=precision))

@@ -75,11 +75,22 @@ class Territory(PickledByFields):
 
     @classmethod
     def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territory":
-        """The first territory: rows `X` (n, d), `y` (n, k) with weights (n,), and hyperparameters fitted to them."""
-        mean = y.mean(axis=0)
-        theta = default_hyperparameters(kernel, Scales.of(X, y, mean))
-        data = PseudoData.of_rows(X, y, weights, theta.noise)
-        return fitted(cls(kernel, theta, mean, data, len(y), 0, 0, np.zeros(X.shape[1]), len(y)), ALONE)
+        """The first territory: rows `X` (n, d), `y` (n, k) with weights (n,), and hyperparameters fitted to them.
+
+        Spikes among them are learned when the others are known, so that they can be down-weighted.
+        """
+        is_spike = _spikes(y)
+        first = ~is_spike
+        mean = np.average(y[first], axis=0, weights=weights[first])
+        theta = default_hyperparameters(kernel, Scales.of(X[first], y[first], mean))
+        data = PseudoData.of_rows(X[first], y[first], weights[first], theta.noise)
+        n, unknown = len(data), np.zeros(X.shape[1])
+        territory = fitted(cls(kernel, theta, mean, data, n, 0, 0, unknown, visited=len(y)), ALONE)
+        if first.all():
+            return territory
+        territory = territory.with_rows(X[is_spike], y[is_spike], weights[is_spike], len(y))
+        territory = territory.down_weighted(forecast(territory, None)[0].weights)
+        return replace(territory, n_known=len(y))
 
     @property
     def inputs(self) -> Array:
@@ -123,6 +134,12 @@ class Territory(PickledByFields):
         data = PseudoData.union(self.data, PseudoData.of_rows(X, y, weights, self.theta.noise))
         return replace(self, data=data, n_seen=self.n_seen + len(y), visited=visited)
 
+    def down_weighted(self, weights: Array) -> "Territory":
+        """After the weights of the new rows were multiplied by these (n,)."""
+        precision = self.data.precision.copy()
+        precision[self.n_known :] *= weights
+        return replace(self, data=replace(self.data, precision=precision))
+
     def with_theta(self, theta: Hyperparameters) -> "Territory":
         return replace(self, theta=theta, data=self.data.with_noise(self.theta.noise, theta.noise))
 
@@ -132,6 +149,16 @@ class Territory(PickledByFields):
         mean = np.average(data.t, axis=0, weights=data.precision)
         n_known = int(rows[: self.n_known].sum())
         return replace(self, data=data, mean=mean, n_seen=n_seen, n_fitted=n_fitted, n_known=n_known)
+
+
+def _spikes(y: Array) -> Mask:
+    """Which of the first rows `y` (n, k) are far beyond all others: (n,)."""
+    deviation = np.abs(y - np.median(y, axis=0)).max(axis=1)
+    ordered = np.sort(deviation)
+    for n in range(1, int(_MOST_OUTLYING * len(y)) + 1):
+        if 0.0 < _GATE * ordered[-n - 1] < ordered[-n]:
+            return deviation >= ordered[-n]
+    return np.zeros(len(y), dtype=np.bool_)
 
 
 class Surroundings(NamedTuple):
