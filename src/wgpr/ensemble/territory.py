@@ -22,7 +22,15 @@ from wgpr.gp.hyperparameters import (
     default_hyperparameters,
 )
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter, columns, solve_lower, solve_lower_transposed
+from wgpr.gp.linalg import (
+    Array,
+    Indices,
+    NotFactorizableError,
+    cholesky_with_jitter,
+    columns,
+    solve_lower,
+    solve_lower_transposed,
+)
 from wgpr.gp.model import PickledByFields
 from wgpr.gp.optimize import fit_hyperparameters
 from wgpr.gp.pseudodata import Mask, Posterior, PseudoData
@@ -49,6 +57,10 @@ _MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
+
+
+# Rounding of posterior covariances, relative to the prior variance.
+_ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +223,22 @@ def forecast(territory: Territory, halo: PseudoData | None, order: Indices | Non
     rows = territory.new_rows if order is None else territory.new_rows[order]
     mean, C = Posterior(territory.kernel, territory.theta, territory.mean, known_around(territory, halo)).joint(rows.Z)
     C[np.diag_indices_from(C)] += 1.0 / rows.precision
-    L, _ = cholesky_with_jitter(C)
+    L = _factor(C, territory.kernel.variance(territory.theta))
     whitened = solve_lower(L, columns(rows.t - mean))
     weights = _outlier_weights(L, solve_lower_transposed(L, whitened))
     steps = -0.5 * (whitened**2).sum(axis=1) - whitened.shape[1] * (np.log(L.diagonal()) + 0.5 * LOG_2PI)
     return Forecast(float(steps.sum()), whitened, weights), np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def _factor(C: Array, prior_variance: float) -> Array:
+    """Lower factor of the covariance `C` (n, n) of rows.
+
+    Where rows of very large weight repeat known places, it is rounding, of the size of the prior variance.
+    """
+    try:
+        return cholesky_with_jitter(C)[0]
+    except NotFactorizableError:
+        return cholesky_with_jitter(C + _ROUNDING * prior_variance * np.eye(len(C)))[0]
 
 
 def _outlier_weights(L: Array, a: Array) -> Array:
