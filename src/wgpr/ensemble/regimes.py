@@ -65,19 +65,22 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         territory, territory.data[: territory.n_known], halo
     )
     _, given_known = forecast(territory, halo, order)
-    old = territory.data.Z[: territory.n_known, axis]
+    farthest_old = float((sign * territory.data.Z[: territory.n_known, axis]).max())
+    n_among_old = int((sign * rows.Z[:, axis] <= farthest_old).sum())
 
     def better(best: Regime | None, fraction: float) -> Regime | None:
         """The regime of the rows behind this fraction of them, if it is better than the best so far."""
-        n_before = round(fraction * len(rows))
-        if not 0 <= n_before <= len(rows) - _FEWEST_ROWS:
+        n_before = max(n_among_old, round(fraction * len(rows)))
+        if n_before > len(rows) - _FEWEST_ROWS:
+            return best
+        last = max(farthest_old, float(sign * rows.Z[n_before - 1, axis])) if n_before else farthest_old
+        position = 0.5 * sign * (last + sign * float(rows.Z[n_before, axis]))
+        if not last < sign * position < sign * rows.Z[n_before, axis]:  # equal values: no cut separates them
             return best
         needed = (as_update if best is None else best.log_evidence) - given_known[n_before]
         found = _fit_alone(territory, rows[n_before:], needed)
         if found is None:
             return best
-        edge = sign * float((sign * np.concatenate([old, rows.Z[:n_before, axis]])).max())
-        position = 0.5 * (edge + float(rows.Z[n_before, axis]))
         theta, mean, log_evidence = found
         return Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence, fraction)
 
