@@ -200,19 +200,28 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
     def _prepared(self, X: ArrayLike) -> tuple[Ensemble, Units, Array]:
         """The ensemble that answers, its units, and the queries (n, d) in these."""
         ensemble, units = self._answering()
+        return ensemble, units, units.inputs(self._checked_queries(X))
+
+    def _checked_queries(self, X: Any) -> Array:
+        """Queries (n, d). A good array of float64 is used as it is: scikit-learn needs long to check a single row."""
+        is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
+        has_shape = is_plain and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+        if has_shape and np.abs(X).max() <= LARGEST:  # false for NaN
+            return X
         queries = _checked_inputs(X, self)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return ensemble, units, units.inputs(queries)
+        return queries
 
     def _answering(self) -> tuple[Ensemble, Units]:
         """The ensemble that answers and its units; before the first batch, a quick model of the pending rows."""
         check_is_fitted(self, "_state")
-        state, method = self._state, self._method()
+        state = self._state
         with one_blas_thread():
             if len(state.ensemble) and state.units is not None:
                 return state.conditioned, state.units
             units = state.units or Units.of(state.pending_X, state.pending_y)
             X, y = units.inputs(state.pending_X), units.targets(state.pending_y)
+            method = self._method()
             learner = state.learner or (method.quick_learner or method.learner)(X, y, units)
             return state.ensemble.with_model(learner.quick_fit(X, y)), units
 
