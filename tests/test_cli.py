@@ -919,7 +919,7 @@ def test_stream_leaves_out_what_it_cannot_read(wgpr):
     code, _, said = wgpr("stream", "a.map", *SMALL, stdin=good + bad)
     assert (code, said.count("left out")) == (0, 11)
     assert "line 32" in said
-    assert "line 35 has no north;" in said
+    assert "line 35 has no north: nan is not a number; it is left out" in said
     assert load("a.map").n_samples_seen_ == 30
     code, _, said = wgpr("stream", "a.map", "--strict", stdin=good + bad)
     assert (code, "line 32" in said) == (1, True)

@@ -298,6 +298,28 @@ def test_values_survive_beside_any_text_of_pandas(tmp_path, rows, separator):
     assert values.tobytes() == np.array([(a, b) for a, _, b in rows]).tobytes()
 
 
+CELLS = st.one_of(
+    finite.map(repr),
+    st.integers(-99, 99).map(str),
+    st.sampled_from(["", " 1", "1 ", "\xa02", "nan", "NA", "inf", "1e400", "1_0", "x", "#", "\u0661", "1,5", "0x1"]),
+    st.sampled_from(["1.", ".5", "1e", "1e5", "1d5", "+1", "+-1", "1.2.3", "infinity", "\u0131nf", "True", "1e-400"]),
+)
+
+
+@same_folder
+@given(st.lists(CELLS, min_size=1, max_size=5), st.sampled_from("\t|;"), st.sampled_from(".,"))
+def test_cells_are_the_same_numbers_alone_and_beside_text(tmp_path, cells, separator, decimal):
+    """A block of numbers and a block with text are converted in different ways."""
+    path, outcomes = tmp_path / "survey.csv", []
+    for last in ("5", "x"):
+        rows = [["a", "b"], ["1", "5"], *([cell, "5"] for cell in cells), ["1", last]]
+        path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+        format = TableFormat(separator, decimal, header=True, missing="skip")
+        (chunk,) = Table([str(path)], format).chunks()
+        outcomes.append(dict(zip(chunk.lines.tolist(), chunk.values[:, 0].tolist(), strict=True)))
+    assert outcomes[0] == outcomes[1] | {len(cells) + 3: 1.0}
+
+
 def outcome(path, format):
     """Lines and bytes of all chunks, or the message."""
     try:
@@ -322,6 +344,7 @@ def test_garbage_is_an_error_or_a_table_but_never_a_crash(tmp_path, content, suf
 # Faults of text
 
 
+NUL = "a NUL byte is no text; save the table in UTF-8"
 QUOTE = "survey.csv, line 3: a quoted cell has no proper end; close each quote, and double those inside of quotes"
 EMPTY = "survey.csv is empty; give a file with at least one row"
 FAULTS = [
@@ -338,8 +361,10 @@ FAULTS = [
         ('a,note\n1,"fine"\n' + rest, ["a"], QUOTE)
         for rest in ('3,"x\n5,y\n', '3,"x\n5,"y\n', '3,"x" y\n', '3,"' + "x" * 200_000 + "\n")
     ),
-    (b"a,b\n1,2\n2,3\0\n", None, f"survey.csv, line 3, column 'b': '3\\x00' {TEXT}"),
-    ("a,b\n1,2".encode("utf-16-le"), None, f"survey.csv, line 2, column 'a\\x00': '\\x001\\x00' {TEXT}"),
+    (b"a,note\n1,x\n2,y\0\n", ["a"], f"survey.csv, line 3: {NUL}"),
+    ("a,b\n1,2\n".encode("utf-16-le"), None, f"survey.csv, line 1: {NUL}"),
+    ('a,b\n1,"2\n"\n3,x\n', None, f"survey.csv, line 4, column 'b': 'x' {TEXT}"),
+    ('a,b\n1,2\n"3" ,4\n', ["b"], QUOTE),
     *((content, None, EMPTY) for content in ("", "\n\n", "# nothing\n", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0))),
     ("a,b\n", None, "survey.csv: there are no rows; give at least one row of numbers"),
 ]

@@ -100,7 +100,7 @@ def parse_fixed_inputs(pairs: Sequence[str], inputs: Sequence[str]) -> dict[int,
     """Values by column, from `NAME=VALUE` pairs; a name may also be a number from 1. None if there are no pairs."""
     keys, fixed = [*inputs, *(str(number) for number in range(1, len(inputs) + 1))], {}
     for pair in pairs:
-        name, _, text = pair.rpartition("=")
+        name, _, text = map(str.strip, pair.rpartition("="))
         if name not in keys:
             raise UsageError(f"--at needs NAME=VALUE with one of the names {', '.join(inputs)}; got {pair!r}")
         column, values = keys.index(name) % len(inputs), parse_numbers(f"--at {name}", text) or []

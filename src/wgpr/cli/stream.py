@@ -247,7 +247,7 @@ def _parse_number(name: str, value: Any) -> float:
     if number is None:
         raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number")
     if isnan(number):
-        raise LineError(f"has no {name}")
+        raise LineError(f"has no {name}" + (f": {value} is not a number" if value != "" else ""))
     if abs(number) > LARGEST:
         raise LineError(f"has {str(value)[:20]} as {name}, which is too large")
     return number

@@ -166,10 +166,23 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         """The state, the ensemble that answers, its units, and the queries (n, d) in these."""
         check_is_fitted(self, "_state")
         state = self._state  # at once: another thread may learn
-        queries = _checked_inputs(X, self)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        queries = self._checked_queries(X)
         ensemble, units = self._method().answering(state)
         return state, ensemble, units, units.inputs(queries)
+
+    def _checked_queries(self, X: Any) -> Array:
+        """Queries (n, d). A good array of float64 is used as it is: scikit-learn needs long to check a single row."""
+        if self._is_good(X):
+            return X
+        queries = _checked_inputs(X, self)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return queries
+
+    def _is_good(self, X: Any) -> bool:
+        """Whether it is an array (n, d) of float64 that needs no further check."""
+        is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
+        has_shape = is_plain and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+        return has_shape and bool(np.abs(X).max() <= LARGEST)  # false for NaN
 
     def _answering(self) -> tuple[AnyEnsemble, Units]:
         check_is_fitted(self, "_state")
@@ -184,8 +197,10 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
 
     # Validation
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Array, Array]:
+    def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
+        if not reset and self._is_good(X) and _are_good_targets(y, X):
+            return X.copy(), self._in_known_shape(y.copy())
         rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         n_features = self._method().n_features
@@ -271,6 +286,12 @@ def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
 def _check_uses_weights(method: Method, sample_weight: ArrayLike | None) -> None:
     if sample_weight is not None and not method.uses_weights:
         raise ValueError("sample_weight has no effect with the paper's method; leave it out, or use WGPRegressor()")
+
+
+def _are_good_targets(y: Any, X: Array) -> bool:
+    """Whether it is an array (n,) of float64, one for each row, that needs no further check."""
+    is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (len(X),)
+    return is_plain and bool(np.abs(y).max() <= LARGEST)
 
 
 def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:

@@ -11,24 +11,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice, product
-from math import inf, nan
+from math import nan
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from wgpr.gp.linalg import Array
 
-Decimal = Literal[".", ","]
-_DECIMALS: tuple[Decimal, ...] = (".", ",")
 Block = tuple[Sequence[int], list[Any]]
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_COMMAS_TO_POINTS = str.maketrans(",.", ".,")
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII)
+_TO_POINTS = {".": {}, ",": str.maketrans(",.", ".,")}
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
-_INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
+_COMMON_MISSING = ["", "--", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _HEAD_LINES = 200
 _HEAD_CHARACTERS = 100_000
+_BLOCK_CHARACTERS = 1_000_000
+_END = "\x03"  # END OF TEXT, behind the last cell of each record
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
 
 
@@ -47,7 +47,7 @@ class TableFormat:
     """
 
     separator: str | None = None
-    decimal: Decimal | None = None
+    decimal: Literal[".", ","] | None = None
     header: bool | None = None
     missing: Literal["error", "skip"] = "error"
     nodata: float | Sequence[float] = ()
@@ -81,7 +81,7 @@ class Source:
     n_default: int
     row = "row"
     has_header = True
-    decimal: Decimal = "."
+    decimal: str = "."
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
         """The lines or numbers of rows (n,), and k columns (n,) of numbers or of other cells; n is `n_rows` or less."""
@@ -106,29 +106,26 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
             yield TextSource(path, file, format)
 
 
-def number(cell: object, decimal: Decimal) -> float | None:
+def number(cell: object, decimal: str) -> float | None:
     """The value of a cell: NaN if it is missing, None if it is text. Digits are those of ASCII."""
-    text = str(cell).strip()
-    text = text.translate(_COMMAS_TO_POINTS) if decimal == "," else text
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    return nan if _MISSING.fullmatch(text) else inf if _INFINITE.fullmatch(text) else None
+    text = str(cell).strip().translate(_TO_POINTS[decimal])
+    return float(text) if _NUMBER.fullmatch(text) else nan if _MISSING.fullmatch(text) else None
 
 
-def numbers(cells: Iterable[Any], decimal: Decimal) -> Array:
+def numbers(cells: Iterable[Any], decimal: str) -> Array:
     """Values (n,) of cells, NaN for what is no number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
-    texts = list(map(str, cells))
-    joined = "".join(texts)
-    if decimal == "." and joined.isascii() and "_" not in joined:
-        with suppress(ValueError):
-            return np.array(texts, dtype=np.float64)
-    return np.array([number(text, decimal) for text in texts], dtype=np.float64)
+    return np.array([number(cell, decimal) for cell in cells], dtype=np.float64)
 
 
 class TextSource(Source):
-    """Separated values. `csv` knows the line of each record; pandas does not, and fills up records that are short."""
+    """Separated values. pandas reads a block of records at a time.
+
+    pandas fills up short records, cuts long ones, and reads on to the end of the file if a quote is not closed. So the
+    quotes are checked before. Each record gets two more cells: its line, and a mark that must follow the last column.
+    A newline inside of quotes belongs to the cell; the line of such a record is its first, and later lines stay right.
+    """
 
     row = "line"
 
@@ -138,44 +135,62 @@ class TextSource(Source):
         n_blank, head = _first_lines(lines)
         if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
-        separator, self.decimal = _likely_marks(head, format)
-        self._head = _cells(head, separator)
-        records = self._numbered_records(chain(n_blank * ["\n"], head, lines), separator)
-        line, names = next(records)
-        is_header = any(number(name, self.decimal) is None for name in names)
-        self.has_header = is_header if format.header is None else format.header
+        self._separator, self.decimal = _likely_marks(head, format)
+        self._head, self._longest_line = _cells(head, self._separator), max(map(len, head))
+        records = self._marked_records(chain(n_blank * ["\n"], head, lines))
+        _, *names, _ = self._frame([first := next(records)], dtype=object, na_filter=False).iloc[0]
+        is_text = [number(name, self.decimal) is None for name in names]
+        self.has_header = any(is_text) if format.header is None else format.header
         self.names = tuple(name.strip() if self.has_header else f"x{k}" for k, name in enumerate(names, start=1))
         self.n_default = len(names)
-        self._records = records if self.has_header else chain([(line, names)], records)
+        self._records = records if self.has_header else chain([first], records)
 
     def first_cells(self, position: int) -> Iterable[Any]:
         """Cells of a column in the first rows; `blocks` gives these rows too."""
         return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Lines (n,), and columns of text. Of each record only the cells that are used stay in memory."""
-        chosen = ((line, *(self._checked(line, cells)[k] for k in positions)) for line, cells in self._records)
-        while rows := list(islice(chosen, n_rows)):
-            lines, *columns = zip(*rows, strict=True)
-            yield lines, columns
+        """Lines (n,), and columns of numbers, or of text if a cell of the block is no number."""
+        # Long lines come in smaller blocks, so that thousands of unused columns need no memory.
+        n_block, end = min(n_rows, 1 + _BLOCK_CHARACTERS // self._longest_line), len(self.names) + 1
+        used = [position + 1 for position in positions]
+        options = {"names": range(end + 1), "usecols": {0, *used, end}}
+        while records := list(islice(self._records, n_block)):
+            try:
+                frame = self._frame(records, dtype={0: int, end: object} | dict.fromkeys(used, float), **options)
+            except ValueError:
+                frame = self._frame(records, dtype={0: int, end: object} | dict.fromkeys(used, object), **options)
+            for row in np.flatnonzero(frame[end] != _END):
+                place, n_cells = f"{self.file}, line {frame[0][row]}", self._frame([records[row]]).shape[1] - 2
+                what = f"the number of cells is {n_cells}, and {end - 1} in the first row"
+                raise TableError(f"{place}: {what}; correct the line or choose another --separator")
+            yield frame[0].to_numpy(), [frame[k].to_numpy() for k in used]
 
-    def _checked(self, line: int, cells: list[str]) -> list[str]:
-        if len(cells) != len(self.names):
-            what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
-            raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
-        return cells
+    def _frame(self, records: Sequence[str], **options: Any) -> Any:
+        """The cells of records as a data frame."""
+        import pandas as pd
 
-    def _numbered_records(self, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-        """The line where each record begins, and its cells."""
-        reader, line = _reader(lines, separator, strict=True), 1
-        try:
-            for cells in reader:
-                if cells:
-                    yield line, cells
-                line = reader.line_num + 1
-        except csv.Error as error:
-            advice = "close each quote, and double those inside of quotes"
-            raise TableError(f"{self.file}, line {line}: a quoted cell has no proper end; {advice}") from error
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+            options["float_precision"] = "round_trip"  # newer versions always give the nearest float
+        options |= {"sep": self._separator, "decimal": self.decimal, "skipinitialspace": True}
+        options |= {"header": None, "index_col": False, "keep_default_na": False, "na_values": _COMMON_MISSING}
+        return pd.read_csv(io.StringIO("".join(records)), **options)
+
+    def _marked_records(self, lines: Iterable[str]) -> Iterator[str]:
+        """Records between the line where they begin, and the mark of their end."""
+        numbered, mark = enumerate(_normalized(lines, self._separator), start=1), self._separator
+        quotes = _quotes(mark)
+        for start, record in numbered:
+            while '"' in record and ((found := quotes.fullmatch(record)) is None or found[1] is not None):
+                _, line = next(numbered, (0, ""))
+                if found is None or not line or len(record) > csv.field_size_limit():
+                    advice = "close each quote, and double those inside of quotes"
+                    raise TableError(f"{self.file}, line {start}: a quoted cell has no proper end; {advice}")
+                record += line
+            if "\0" in record:
+                raise TableError(f"{self.file}, line {start}: a NUL byte is no text; save the table in UTF-8")
+            if record != "\n":
+                yield mark.join([str(start), record.removesuffix("\n"), f"{_END}\n"])
 
 
 class _Unclosed(io.RawIOBase):
@@ -201,12 +216,8 @@ def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffered, "utf-8-sig", errors="wgpr-latin-1")
 
 
-def _latin_1(error: Any) -> tuple[str, int]:
-    """The bytes that are no UTF-8, in the encoding of most texts that are not."""
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error("wgpr-latin-1", _latin_1)
+# Bytes that are no UTF-8 are most often Latin-1.
+codecs.register_error("wgpr-latin-1", lambda e: (e.object[e.start : e.end].decode("latin-1"), e.end))  # type: ignore
 
 
 def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
@@ -217,30 +228,35 @@ def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
     return 0, []
 
 
-def _reader(lines: Iterable[str], separator: str, *, strict: bool = False) -> Any:
-    """A reader of records; a blank line is an empty record. If blanks are the separator, there may be several."""
-    if separator == " ":
-        lines = (" ".join(line.split()) + "\n" for line in lines)
-    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
+def _normalized(lines: Iterable[str], separator: str) -> Iterable[str]:
+    """The lines with one blank between cells, if blanks are the separator."""
+    return (" ".join(line.split()) + "\n" for line in lines) if separator == " " else lines
+
+
+def _quotes(separator: str) -> re.Pattern[str]:
+    """What a record with quotes matches; its group is a quoted cell that runs on in the next line."""
+    mark, opened = re.escape(separator), ' *"[^"]*(?:""[^"]*)*'
+    cell = rf'(?:{opened}"|(?! *")[^{mark}\n]*)'
+    return re.compile(rf"(?:{cell}{mark})*(?:{cell}\n?|({opened}))")
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:
     """Cells of the records, as far as they can be told apart; the rest is an error once rows are read."""
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows.extend(filter(None, _reader(lines, separator)))
+        rows.extend(filter(None, csv.reader(_normalized(lines, separator), delimiter=separator, skipinitialspace=True)))
     return rows
 
 
-def _likely_marks(lines: list[str], format: TableFormat) -> tuple[str, Decimal]:
+def _likely_marks(lines: list[str], format: TableFormat) -> tuple[str, str]:
     """The separator and the decimal mark that are given, or else those with which most cells are numbers."""
     rows = {separator: _cells(lines, separator) for separator in format.separator or "\t;,| "}
-    pairs = list(product(rows, [format.decimal] if format.decimal else _DECIMALS))
+    pairs = list(product(rows, format.decimal or ".,"))
     distinct = [pair for pair in pairs if pair[0] != pair[1]] or pairs
     return max(distinct, key=lambda pair: _plausibility(rows[pair[0]], pair[1]))
 
 
-def _plausibility(rows: list[list[str]], decimal: Decimal) -> tuple[float, float, int]:
+def _plausibility(rows: list[list[str]], decimal: str) -> tuple[float, float, int]:
     """The share of cells that are numbers in rows of the usual width, the share of such rows, and how many numbers.
 
     Counted from the last row, so that a header in several words does not outweigh a single row.

@@ -24,17 +24,7 @@ from numpy.typing import NDArray
 
 from wgpr.gp.linalg import Array
 from wgpr.io.files import replace_file
-from wgpr.io.sources import (
-    Decimal,
-    Source,
-    TableError,
-    TableFormat,
-    TextSource,
-    number,
-    numbers,
-    open_source,
-    require_pyarrow,
-)
+from wgpr.io.sources import Source, TableError, TableFormat, TextSource, number, numbers, open_source, require_pyarrow
 
 __all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "write_table"]
 
@@ -149,7 +139,9 @@ class Table:
         names = tuple(source.names[position] for position in positions)
         for lines, columns in source.blocks(positions, chunk_rows):
             values = np.column_stack([numbers(cells, source.decimal) for cells in columns])
-            has_nodata = np.any(_is_one_of(values, self._format.nodata), axis=1)
+            with np.errstate(over="ignore"):  # up to the rounding of a file that stores float32
+                is_nodata = np.isclose(values[..., np.newaxis], np.ravel(self._format.nodata), rtol=1e-7, atol=0.0)
+            has_nodata = is_nodata.any(axis=(1, 2))
             is_bad = ~np.isfinite(values) & ~has_nodata[:, np.newaxis]
             if self._format.missing == "error" and is_bad.any():
                 row, column = np.argwhere(is_bad)[0]
@@ -161,17 +153,11 @@ class Table:
                 yield Chunk(names, values[is_kept], source.file, np.asarray(lines, dtype=np.int64)[is_kept])
 
 
-def _is_one_of(values: Array, nodata: float | Sequence[float]) -> NDArray[np.bool_]:
-    """Whether values (n, k) are among the numbers, up to the rounding of a file that stores float32."""
-    with np.errstate(over="ignore"):
-        return np.any(np.isclose(values[..., np.newaxis], np.ravel(nodata), rtol=1e-7, atol=0.0), axis=-1)
-
-
 def _bad_cell(source: Source, line: int, position: int, cell: object) -> TableError:
     """What to say about a cell that is no finite number."""
     column = repr(source.names[position]) if source.has_header else position + 1
     value, text, remedy = number(cell, source.decimal), str(cell), "use --missing skip"
-    other: Decimal = "," if source.decimal == "." else "."
+    other = "," if source.decimal == "." else "."
     if value is not None:
         what = f"the value is {'missing' if np.isnan(value) else 'infinite'}"
     else:
@@ -184,10 +170,8 @@ def expand(patterns: Iterable[str]) -> list[str]:
     """The files that the patterns stand for, line2 before line10; what exists under its own name is no pattern."""
     found: list[str] = []
     for pattern in patterns:
-        if pattern == "-" or os.path.exists(pattern):
-            paths = [pattern]
-        else:
-            paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        is_name = pattern == "-" or os.path.exists(pattern)
+        paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
             raise TableError(f"no file matches {pattern}; check the name and the folder")
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
