@@ -167,7 +167,7 @@ every_call = pytest.mark.parametrize(
 @every_call
 def test_an_interruption_between_steps_changes_nothing_and_a_retry_is_exact(regressor, method, is_first, monkeypatch):
     """After the first step is done, when a part of the rows is learned."""
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 0, before=False)
+    interrupt_at(monkeypatch, "wgpr.estimators.methods.absorb", 0, before=False)
     assert_interrupted_and_exact(regressor, method, is_first)
 
 
@@ -188,7 +188,7 @@ def test_an_interrupted_calibration_of_lgpr_changes_nothing_and_a_retry_is_exact
 def test_an_interrupted_flush_changes_nothing_and_a_retry_is_exact(regressor, monkeypatch):
     estimator = streamed(regressor)
     before = dict(vars(estimator))
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 0, before=False)
+    interrupt_at(monkeypatch, "wgpr.estimators.methods.absorb", 0, before=False)
     with pytest.raises(KeyboardInterrupt):
         estimator.flush()
     assert vars(estimator)["_state"] is before["_state"]
@@ -197,7 +197,7 @@ def test_an_interrupted_flush_changes_nothing_and_a_retry_is_exact(regressor, mo
 
 def test_an_interruption_of_a_very_first_fit_leaves_it_unfitted(monkeypatch):
     estimator = small(WGPRegressor)
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 1, before=True)
+    interrupt_at(monkeypatch, "wgpr.estimators.methods.absorb", 1, before=True)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(X, y)
     for name in ("n_features_in_", "feature_names_in_", "target_name_", "n_models_"):
