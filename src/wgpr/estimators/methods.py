@@ -21,7 +21,7 @@ from wgpr.rules.prediction import PredictionRule, predict_jointly, predict_with_
 HISTORY_SIZE = 10_000
 
 # Rows that units and the first territory are made of.
-_FIRST_ROWS = 20
+N_FIRST_ROWS = 20
 
 LearnerFactory = Callable[[Array, Array, Units], Learner[Any]]
 AnyEnsemble = Ensemble | Territories
@@ -206,16 +206,16 @@ class TerritoryMethod(Method):
 
     def fitted(self, state: State, X: Array, y: Array, weights: Array) -> State:
         state = self.learned(state, X, y, weights)
-        return state if len(state.ensemble) else self._begun(state)
+        return self.begun(state)
 
     def learned(self, state: State, X: Array, y: Array, weights: Array) -> State:
         if not len(state.ensemble):
-            n_missing = _FIRST_ROWS - len(state.pending_y)
+            n_missing = N_FIRST_ROWS - len(state.pending_y)
             state = with_pending(state, X[:n_missing], y[:n_missing], weights[:n_missing])
             X, y, weights = X[n_missing:], y[n_missing:], weights[n_missing:]
-            if len(state.pending_y) < _FIRST_ROWS:
+            if len(state.pending_y) < N_FIRST_ROWS:
                 return state
-            state = self._begun(state)
+            state = self.begun(state)
         if not len(y):
             return state
         assert state.units is not None
@@ -247,7 +247,7 @@ class TerritoryMethod(Method):
         return 0
 
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
-        state = state if len(state.ensemble) else self._begun(state)
+        state = self.begun(state)
         assert state.units is not None
         return state.ensemble, state.units
 
@@ -270,8 +270,10 @@ class TerritoryMethod(Method):
     def _factor(self, state: State) -> float:
         return state.calibration.factor if self.calibrated else 1.0
 
-    def _begun(self, state: State) -> State:
-        """The state with units and the first territory, made of the pending rows."""
+    def begun(self, state: State) -> State:
+        """The state with units and at least one territory, made of the pending rows if there is none yet."""
+        if len(state.ensemble):
+            return state
         X, y, weights = state.pending_X, state.pending_y, state.pending_weights
         units = Units.of(X, y, is_isotropic=False)
         territories = Territories.begin(self.settings.kernel, units.inputs(X), columns(units.targets(y)), weights)
