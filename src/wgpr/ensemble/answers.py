@@ -2,8 +2,8 @@
 
 A query is conditioned on its M nearest pseudo-data, by distances in typical length-scales. The precisions of the last
 quarter of them fall to zero, so that a point has no weight when it leaves, and the answer is continuous.
-Hyperparameters are averaged over the nearest territories. Territories of another regime take no part. If all
-pseudo-data are few and of one regime, there is one posterior of all of them.
+Hyperparameters are averaged over the nearest territories. Territories of another regime take no part: the M nearest
+are those of the others. If all pseudo-data are few and of one regime, there is one posterior of all of them.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,9 @@ _N_TERRITORIES = 8
 
 # Root mean square difference of log hyperparameters at which territories begin to disagree, and disagree wholly.
 _AGREE, _DISAGREE = 0.6, 1.0
+
+# Most pseudo-data that are searched for M of the query's own regime.
+_MOST_SEARCHED = 1024
 
 # Numbers in the matrices of one piece of queries.
 _PIECE = 2_000_000
@@ -62,16 +65,16 @@ class PseudoDataIndex:
         self._cuts, self._log_thetas = cuts, log_thetas
         n_features = centres.shape[1]
         self._scale = np.exp(np.median(log_thetas[:, 1 : n_features + 1], axis=0))
-        self._data = PseudoData.union(*(model.data for model in models))
-        self._of_model = np.repeat(np.arange(len(models)), [len(model.data) for model in models])
+        parts = [model.distinct for model in models]
+        self._data = PseudoData.union(*parts)
+        self._of_model = np.repeat(np.arange(len(models)), [len(part) for part in parts])
         self._means = np.array([model.mean for model in models])
         self._points = KDTree(self._data.Z / self._scale)
         self._centres = KDTree(centres / self._scale)
         self._n_nearest = min(n_nearest(n_features), len(self._data))
-        average = log_thetas.mean(axis=0)
         self._of_all: Posterior | None = None
-        if len(self._data) <= _MOST_JOINT and agreement(log_thetas, average).min() == 1.0:
-            theta = Hyperparameters.from_log(average, n_features)
+        if len(self._data) <= _MOST_JOINT and agreement(log_thetas[:, None], log_thetas).min() == 1.0:
+            theta = Hyperparameters.from_log(log_thetas.mean(axis=0), n_features)
             self._of_all = Posterior(self.kernel, theta, self._means.mean(axis=0), self._data)
 
     def predict(self, X: Array) -> Answers:
@@ -103,9 +106,8 @@ class PseudoDataIndex:
         lengthscales = np.exp(log_theta[:, None, 1 : n_features + 1])
         shape = np.exp(log_theta[:, n_features + 1 : -1])
         variance = np.exp(2.0 * log_theta[:, 0])
-        scaled = (Z - X[:, None]) / lengthscales  # relative to the query
-        norms = (scaled**2).sum(axis=-1)
-        squares = np.maximum(norms[:, :, None] + norms[:, None] - 2.0 * scaled @ scaled.swapaxes(1, 2), 0.0)
+        norms = (((Z - X[:, None]) / lengthscales) ** 2).sum(axis=-1)
+        squares = _pairwise_squares((Z - Z[:, :1]) / lengthscales)  # a far query would cost digits
         B = _correlation(self.kernel, squares, shape) * variance[:, None, None]
         B *= q[:, :, None]
         B *= q[:, None]
@@ -119,16 +121,39 @@ class PseudoDataIndex:
 
     def _nearest(self, X: Array, owners: Indices) -> tuple[Indices, Array]:
         """The nearest pseudo-data (n, M) of each query, and their precisions (n, M), which fall to zero at the last."""
-        n = self._n_nearest
-        is_all = n == len(self._data)
-        distances, nearest = self._points.query(X / self._scale, k=np.arange(1, n + (not is_all) + 1))
-        agreeing = agreement(self._log_thetas[self._of_model[nearest[:, :n]]], self._log_thetas[owners][:, None])
-        precision = self._data.precision[nearest[:, :n]] * agreeing
-        if not is_all:
+        n, n_data = self._n_nearest, len(self._data)
+        distances, nearest, agreeing = self._nearest_agreeing(X, owners, min(n + 1, n_data))
+        precision = self._data.precision[nearest[:, :n]] * agreeing[:, :n]
+        if n < n_data:
             last, full = distances[:, -1:], distances[:, [int(_FULL_PRECISION * n)]]
-            fall = (last - distances[:, :n]) / np.maximum(last - full, np.finfo(float).tiny)
-            precision *= fall.clip(0.0, 1.0)
+            width = np.where(last > 0.0, np.maximum(last - full, 1e-9 * last), 1.0)
+            fall = ((last - distances[:, :n]) / width).clip(0.0, 1.0)
+            precision *= np.where(last > distances[:, :1], fall, 1.0)  # all equally far: none leaves before the others
         return nearest[:, :n], precision
+
+    def _nearest_agreeing(self, X: Array, owners: Indices, n: int) -> tuple[Array, Indices, Array]:
+        """Distances, indices and agreement (q, n) of the n nearest pseudo-data that agree with each query's owner.
+
+        If fewer are found, others fill the row: their agreement is 0.
+        """
+        most = min(len(self._data), max(n, _MOST_SEARCHED))
+        found = self._searched(X, owners, n)
+        n_searched, rows = n, np.flatnonzero((found[2] == 0.0).any(axis=1))
+        while len(rows) and n_searched < most:
+            n_searched = min(4 * n_searched, most)
+            distances, nearest, agreeing = self._searched(X[rows], owners[rows], n_searched)
+            order = np.argsort(agreeing == 0.0, axis=1, kind="stable")[:, :n]
+            is_enough = np.take_along_axis(agreeing, order, axis=1).all(axis=1)
+            distances = np.where(agreeing == 0.0, distances[:, -1:], distances)  # no other is nearer than the last
+            for target, values in zip(found, (distances, nearest, agreeing), strict=True):
+                target[rows] = np.take_along_axis(values, order, axis=1)
+            rows = rows[~is_enough]
+        return found
+
+    def _searched(self, X: Array, owners: Indices, n: int) -> tuple[Array, Indices, Array]:
+        distances, nearest = self._points.query(X / self._scale, k=np.arange(1, n + 1))
+        agreeing = agreement(self._log_thetas[self._of_model[nearest]], self._log_thetas[owners][:, None])
+        return distances, nearest, agreeing
 
     def _priors(self, X: Array, owners: Indices) -> tuple[Array, Array]:
         """Log hyperparameters (n, p) and prior means (n, k): averages over the nearest territories that agree."""
@@ -144,6 +169,13 @@ class PseudoDataIndex:
         log_theta = np.einsum("qj,qjp->qp", weights, self._log_thetas[nearest[:, :n]])
         mean = np.einsum("qj,qjk->qk", weights, self._means[nearest[:, :n]])
         return np.where(by_owner, self._log_thetas[owners], log_theta), np.where(by_owner, self._means[owners], mean)
+
+
+def _pairwise_squares(Z: Array) -> Array:
+    """Squared distances (n, m, m) of the points `Z` (n, m, d), which are not far from zero."""
+    norms = (Z**2).sum(axis=-1)
+    squares: Array = np.maximum(norms[:, :, None] + norms[:, None] - 2.0 * Z @ Z.swapaxes(1, 2), 0.0)
+    return squares
 
 
 def _correlation(kernel: Kernel, squares: Array, shape: Array) -> Array:

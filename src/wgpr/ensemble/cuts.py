@@ -120,21 +120,32 @@ def renumbered(node: Node, number_of: Callable[[int], int]) -> Node:
     return node._replace(children=tuple(renumbered(child, number_of) for child in node.children))
 
 
+def median_cut(Z: Array, lengthscales: Array | float) -> tuple[int, float] | None:
+    """Axis and position of a cut that halves the places `Z` (n, d), along the axis of the largest extent.
+
+    Axes along which more than half of the places have the largest value allow no such cut; None if there is no other.
+    """
+    for axis in np.argsort(-np.ptp(Z, axis=0) / lengthscales, kind="stable").tolist():
+        position = float(np.median(Z[:, axis]))
+        if (Z[:, axis] > position).any():
+            return axis, position
+    return None
+
+
 def built(Z: Array, capacity: int) -> tuple[Node, list[Indices]]:
     """A tree for the places `Z` (n, d), and the places (m,) of each territory, at most `capacity`.
 
-    Each cut is at the median along the axis of the largest extent.
+    A part is larger if more than half of its places are equal.
     """
     parts: list[Indices] = []
 
     def build(rows: Indices) -> Node:
-        extent = np.ptp(Z[rows], axis=0)
-        axis = int(np.argmax(extent))
-        position = float(np.median(Z[rows, axis]))
-        is_below = Z[rows, axis] <= position
-        if len(rows) <= capacity or is_below.all():
+        cut = median_cut(Z[rows], 1.0) if len(rows) > capacity else None
+        if cut is None:
             parts.append(rows)
             return len(parts) - 1
+        axis, position = cut
+        is_below = Z[rows, axis] <= position
         return Cuts(axis, (position,), (build(rows[is_below]), build(rows[~is_below])))
 
     return build(np.arange(len(Z))), parts

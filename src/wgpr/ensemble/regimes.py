@@ -60,16 +60,20 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         territory, territory.data[: territory.n_known], halo
     )
     _, given_known = forecast(territory, halo, order)
+    farthest_old = float((sign * territory.data.Z[: territory.n_known, axis]).max())
+    n_among_old = int((sign * rows.Z[:, axis] <= farthest_old).sum())
     best: Regime | None = None
-    for n_before in sorted({int(fraction * len(rows)) for fraction in _FRACTIONS}):
+    for n_before in sorted({max(n_among_old, int(fraction * len(rows))) for fraction in _FRACTIONS}):
         if len(rows) - n_before < _FEWEST_ROWS:
             break
+        last = max(farthest_old, float(sign * rows.Z[n_before - 1, axis])) if n_before else farthest_old
+        position = 0.5 * sign * (last + sign * float(rows.Z[n_before, axis]))
+        if not last < sign * position < sign * rows.Z[n_before, axis]:  # equal values: no cut separates them
+            continue
         needed = max(as_update, best.log_evidence if best else -np.inf) - given_known[n_before]
         found = _fit_alone(territory, rows[n_before:], needed)
         if found is not None:
             theta, mean, log_evidence = found
-            before = np.concatenate([territory.data.Z[: territory.n_known, axis], rows.Z[:n_before, axis]])
-            position = 0.5 * (sign * float((sign * before).max()) + float(rows.Z[n_before, axis]))
             best = Regime(axis, position, sign > 0, theta, mean, given_known[n_before] + log_evidence)
     return best
 

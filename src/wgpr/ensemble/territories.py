@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from wgpr.ensemble.answers import PseudoDataIndex, agreement
-from wgpr.ensemble.cuts import Node, adjacent, divided, merged, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import Regime, find_regime
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
+from wgpr.ensemble.territory import ALONE, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -232,16 +232,19 @@ class _Learning:
         if not n_known < n_data:
             return (fitted(territory, surroundings) if is_due else territory), None, 0
         forecasted, _ = forecast(territory, surroundings.halo)
-        territory = _down_weighted(territory, forecasted)
+        if (forecasted.weights < 1.0).any():
+            territory = territory.down_weighted(forecasted.weights)
+            forecasted, _ = forecast(territory, surroundings.halo)  # rows behind an outlier, without its influence
         self.whitened.append(forecasted.whitened)
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
             return looked, None, 0
-        updated = fitted(territory, surroundings)
-        as_before = replace(updated, n_known=n_known)
-        regime = find_regime(territory, as_before, surroundings.halo)
-        log_evidence = forecast(as_before, surroundings.halo)[0].log_density
-        return replace(updated, log_evidence=log_evidence), regime, updated.n_evaluations
+        updated, regime, log_density = fitted(territory, surroundings), None, forecasted.log_density
+        if forecasted.is_surprising:
+            as_before = replace(updated, n_known=n_known)
+            regime = find_regime(territory, as_before, surroundings.halo)
+            log_density = forecast(as_before, surroundings.halo)[0].log_density
+        return replace(updated, log_evidence=log_density), regime, updated.n_evaluations
 
     def _faded(self, territory: Territory) -> Territory:
         """After forgetting: what was known loses precision with every row that was learned since."""
@@ -307,17 +310,16 @@ class _Learning:
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        Z = territory.data.Z
-        axis = int(np.argmax(np.ptp(Z, axis=0) / territory.theta.lengthscales))
-        position = float(np.median(Z[:, axis]))
-        is_below = Z[:, axis] <= position
-        if is_below.all():  # more than half of the places are the same
+        cut = median_cut(territory.data.Z, territory.theta.lengthscales)
+        if cut is None:  # more than half of the places are the same
             thinned = thin(
                 territory.kernel, territory.theta, territory.mean, united, self.capacity // 2, at_any_loss=True
             )
             assert thinned is not None
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
+        axis, position = cut
+        is_below = territory.data.Z[:, axis] <= position
         share = float(is_below.mean())
         n_seen, n_fitted = round(share * territory.n_seen), round(share * territory.n_fitted)
         below = territory.part(is_below, n_seen, n_fitted)
@@ -387,11 +389,3 @@ class _Learning:
         self.centres, self.log_thetas, self.spreads = (
             np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
         )
-
-
-def _down_weighted(territory: Territory, forecasted: Forecast) -> Territory:
-    if (forecasted.weights == 1.0).all():
-        return territory
-    precision = territory.data.precision.copy()
-    precision[territory.n_known :] *= forecasted.weights
-    return replace(territory, data=replace(territory.data, precision=precision))

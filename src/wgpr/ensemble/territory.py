@@ -22,7 +22,15 @@ from wgpr.gp.hyperparameters import (
     default_hyperparameters,
 )
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter, columns, solve_lower, solve_lower_transposed
+from wgpr.gp.linalg import (
+    Array,
+    Indices,
+    NotFactorizableError,
+    cholesky_with_jitter,
+    columns,
+    solve_lower,
+    solve_lower_transposed,
+)
 from wgpr.gp.model import PickledByFields
 from wgpr.gp.optimize import fit_hyperparameters
 from wgpr.gp.pseudodata import Mask, Posterior, PseudoData
@@ -42,11 +50,17 @@ _LEAST_STD = 0.2
 # Rows that determine the noise at the most; older ones are discounted, so that it can change.
 _ROWS_OF_NOISE = 200
 
-# A row is down-weighted if its error, given all others, is more than so many standard deviations.
+# A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
+# than this number and this fraction, it is the model that is wrong, and none of them is.
 _GATE = 16.0
+_MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
+
+
+# Rounding of posterior covariances, relative to the prior variance.
+_ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +87,22 @@ class Territory(PickledByFields):
 
     @classmethod
     def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territory":
-        """The first territory: rows `X` (n, d), `y` (n, k) with weights (n,), and hyperparameters fitted to them."""
-        mean = y.mean(axis=0)
-        theta = default_hyperparameters(kernel, Scales.of(X, y, mean))
-        data = PseudoData.of_rows(X, y, weights, theta.noise)
-        return fitted(cls(kernel, theta, mean, data, len(y), 0, 0, np.zeros(X.shape[1]), len(y)), ALONE)
+        """The first territory: rows `X` (n, d), `y` (n, k) with weights (n,), and hyperparameters fitted to them.
+
+        Spikes among them are learned when the others are known, so that they can be down-weighted.
+        """
+        is_spike = _spikes(y)
+        first = ~is_spike
+        mean = np.average(y[first], axis=0, weights=weights[first])
+        theta = default_hyperparameters(kernel, Scales.of(X[first], y[first], mean))
+        data = PseudoData.of_rows(X[first], y[first], weights[first], theta.noise)
+        n, unknown = len(data), np.zeros(X.shape[1])
+        territory = fitted(cls(kernel, theta, mean, data, n, 0, 0, unknown, visited=len(y)), ALONE)
+        if first.all():
+            return territory
+        territory = territory.with_rows(X[is_spike], y[is_spike], weights[is_spike], len(y))
+        territory = territory.down_weighted(forecast(territory, None)[0].weights)
+        return replace(territory, n_known=len(y))
 
     @property
     def inputs(self) -> Array:
@@ -93,6 +118,11 @@ class Territory(PickledByFields):
         """(d,): mean place of the pseudo-data."""
         mean: Array = self.data.Z.mean(axis=0)
         return mean
+
+    @cached_property
+    def distinct(self) -> PseudoData:
+        """The pseudo-data with one for each place: many rows of one place must not be all the nearest of a query."""
+        return self.data.united()
 
     @cached_property
     def reach(self) -> float:
@@ -116,6 +146,12 @@ class Territory(PickledByFields):
         data = PseudoData.union(self.data, PseudoData.of_rows(X, y, weights, self.theta.noise))
         return replace(self, data=data, n_seen=self.n_seen + len(y), visited=visited)
 
+    def down_weighted(self, weights: Array) -> "Territory":
+        """After the weights of the new rows were multiplied by these (n,)."""
+        precision = self.data.precision.copy()
+        precision[self.n_known :] *= weights
+        return replace(self, data=replace(self.data, precision=precision))
+
     def with_theta(self, theta: Hyperparameters) -> "Territory":
         return replace(self, theta=theta, data=self.data.with_noise(self.theta.noise, theta.noise))
 
@@ -125,6 +161,16 @@ class Territory(PickledByFields):
         mean = np.average(data.t, axis=0, weights=data.precision)
         n_known = int(rows[: self.n_known].sum())
         return replace(self, data=data, mean=mean, n_seen=n_seen, n_fitted=n_fitted, n_known=n_known)
+
+
+def _spikes(y: Array) -> Mask:
+    """Which of the first rows `y` (n, k) are far beyond all others: (n,)."""
+    deviation = np.abs(y - np.median(y, axis=0)).max(axis=1)
+    ordered = np.sort(deviation)
+    for n in range(1, int(_MOST_OUTLYING * len(y)) + 1):
+        if 0.0 < _GATE * ordered[-n - 1] < ordered[-n]:
+            return deviation >= ordered[-n]
+    return np.zeros(len(y), dtype=np.bool_)
 
 
 class Surroundings(NamedTuple):
@@ -170,22 +216,53 @@ def known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
 def forecast(territory: Territory, halo: PseudoData | None, order: Indices | None = None) -> tuple[Forecast, Array]:
     """The new rows, predicted; and (n + 1,) the log density of the first i of them.
 
-    With `C = L L^T` the covariance of the n observations and e their errors, `L^-1 e` are the whitened errors, and
-    `(C^-1 e)_i / sqrt((C^-1)_ii)` is the error of row i given all others, in standard deviations.
+    With `C = L L^T` the covariance of the n observations and e their errors, `L^-1 e` are the whitened errors.
 
     order : (n,) of the rows; by default that of their arrival.
     """
     rows = territory.new_rows if order is None else territory.new_rows[order]
     mean, C = Posterior(territory.kernel, territory.theta, territory.mean, known_around(territory, halo)).joint(rows.Z)
     C[np.diag_indices_from(C)] += 1.0 / rows.precision
-    L, _ = cholesky_with_jitter(C)
+    L = _factor(C, territory.kernel.variance(territory.theta))
     whitened = solve_lower(L, columns(rows.t - mean))
-    inverse_L = solve_lower(L, np.eye(len(rows)))
-    given_others = solve_lower_transposed(L, whitened) / np.sqrt((inverse_L**2).sum(axis=0))[:, None]
-    size = np.sqrt((given_others**2).mean(axis=1))
-    weights = np.minimum(1.0, (_GATE / np.maximum(size, _GATE)) ** 4)
+    weights = _outlier_weights(L, solve_lower_transposed(L, whitened))
     steps = -0.5 * (whitened**2).sum(axis=1) - whitened.shape[1] * (np.log(L.diagonal()) + 0.5 * LOG_2PI)
     return Forecast(float(steps.sum()), whitened, weights), np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def _factor(C: Array, prior_variance: float) -> Array:
+    """Lower factor of the covariance `C` (n, n) of rows.
+
+    Where rows of very large weight repeat known places, it is rounding, of the size of the prior variance.
+    """
+    try:
+        return cholesky_with_jitter(C)[0]
+    except NotFactorizableError:
+        return cholesky_with_jitter(C + _ROUNDING * prior_variance * np.eye(len(C)))[0]
+
+
+def _outlier_weights(L: Array, a: Array) -> Array:
+    """Weights (n,) of rows with the covariance `C = L L^T` (n, n), where `a = C^-1 e` (n, k) of their errors e.
+
+    With `P = C^-1`, `a_i / sqrt(P_ii)` is the error of row i given all others, in standard deviations. An outlier makes
+    the rows around it look wrong too. So the worst row is left out, and the errors given all that remain are next.
+    """
+    weights, inverse_L = np.ones(len(L)), solve_lower(L, np.eye(len(L)))
+    precision = (inverse_L**2).sum(axis=0)
+    if ((a**2).mean(axis=1) <= _GATE**2 * precision).all():
+        return weights
+    P, a = inverse_L.T @ inverse_L, a.copy()
+    for _ in range(max(_MOST_OUTLIERS, int(_MOST_OUTLYING * len(L))) + 1):
+        size = np.sqrt((a**2).mean(axis=1) / P.diagonal())
+        worst = int(np.argmax(size))
+        if size[worst] <= _GATE:
+            return weights
+        weights[worst] = (_GATE / size[worst]) ** 4
+        column = P[:, worst] / P[worst, worst]
+        a -= np.outer(column, a[worst])
+        P -= np.outer(column, P[worst])
+        a[worst], P[worst, worst] = 0.0, 1.0
+    return np.ones(len(L))
 
 
 # Hyperparameters

@@ -78,6 +78,7 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         with self._unchanged_on_failure(), one_blas_thread():
             method = self._method()
+            _check_uses_weights(method, sample_weight)
             X, y = self._validated(X, y, reset=True)
             self._state = method.fitted(self._initial_state(X, y), X, y, _checked_weights(sample_weight, X))
         return self
@@ -230,6 +231,7 @@ class OnlineRegressor(EnsembleRegressor):
     def _partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         with self._unchanged_on_failure(), one_blas_thread():
             method, is_first = self._method(), not hasattr(self, "_state")
+            _check_uses_weights(method, sample_weight)
             X, y = self._validated(X, y, reset=is_first)
             state = self._initial_state(X, y) if is_first else self._state
             self._state = method.learned(state, X, y, _checked_weights(sample_weight, X))
@@ -264,6 +266,11 @@ def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
         raise ValueError(f"y has shape {targets.shape}; it must be (n,), or (n, k) with a column for each output")
     _check_magnitude("y", targets)
     return targets
+
+
+def _check_uses_weights(method: Method, sample_weight: ArrayLike | None) -> None:
+    if sample_weight is not None and not method.uses_weights:
+        raise ValueError("sample_weight has no effect with the paper's method; leave it out, or use WGPRegressor()")
 
 
 def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:

@@ -40,6 +40,7 @@ class Method(ABC):
     """A method of online regression."""
 
     n_features: int | None  # number of inputs that the settings are made for, None for any
+    uses_weights = False  # whether rows may have weights
 
     @abstractmethod
     def fitted(self, state: State, X: Array, y: Array, weights: Array) -> State:
@@ -203,6 +204,7 @@ class TerritoryMethod(Method):
     settings: TerritorySettings
     calibrated: bool = True
     n_features: int | None = None
+    uses_weights = True
 
     def fitted(self, state: State, X: Array, y: Array, weights: Array) -> State:
         state = self.learned(state, X, y, weights)

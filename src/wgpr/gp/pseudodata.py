@@ -139,8 +139,8 @@ def thin(
     """At most `n_most` pseudo-data with the same mean and variance at their places; None if too much would be lost.
 
     Places are chosen greedily, the next always where `lambda_i` times the variance that the chosen ones leave is
-    largest. That is the order of pivots in a Cholesky factorisation of `Q K Q`. With Z the chosen places, the loss is at
-    most the part of the trace of `Q K Q` that they miss, and the covariances at Z: `1/2 (log|C_thinned| - log|C|)`.
+    largest. That is the order of pivots in a Cholesky factorisation of `Q K Q`. With Z the chosen places, the loss is
+    at most the part of the trace of `Q K Q` that they miss, and the covariances at Z: `1/2 (log|C_thinned| - log|C|)`.
 
     at_any_loss : thin in any case.
     """
