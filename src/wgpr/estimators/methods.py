@@ -122,9 +122,13 @@ class BatchMethod(Method):
         state = with_pending(state, X, y, weights)
         if state.learner is None and len(state.pending_y) >= self.n_first:
             state = self._begun(state, state.pending_X[: self.n_first], state.pending_y[: self.n_first])
-        while state.learner is not None and len(state.pending_y) >= self.batch_size:
+        if state.learner is None or len(state.pending_y) < self.batch_size:
+            return state
+        while len(state.pending_y) >= self.batch_size:
             state = self._stepped(state)
-        return state
+        # Copies, so that learned rows are not kept in memory.
+        X, y, weights = state.pending_X.copy(), state.pending_y.copy(), state.pending_weights.copy()
+        return replace(state, pending_X=X, pending_y=y, pending_weights=weights)
 
     def flushed(self, state: State) -> State:
         if state.learner is None and len(state.pending_y):
