@@ -53,12 +53,11 @@ Measurement = Callable[[SyntheticEnsemble, int], Record]
 
 @dataclass(frozen=True)
 class Study:
-    """Sizes that differ in one thing, measured in so many rounds; in the first of them, what takes long too."""
+    """Sizes that differ in one thing, measured in so many rounds."""
 
     varied: str
     values: tuple[int, ...]
     n_rounds: int
-    n_long_rounds: int = 0
     base: Size = BASE
 
     @property
@@ -67,7 +66,7 @@ class Study:
 
 
 STUDIES = {
-    "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40, n_long_rounds=2),
+    "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40),
     "pseudo-inputs": Study("n_inducing", (20, 50, 100, 200, 400), 12),
     "inputs": Study("n_inputs", (1, 2, 4, 8, 16, 32, 50), 20),
     "models-with-many-inputs": Study("n_models", (10, 100, 1_000, 10_000), 5, base=Size(n_inputs=21)),
@@ -128,16 +127,6 @@ def queried(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, 
     return {"milliseconds": again, "first": first}
 
 
-def queried_once(
-    synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int, most_models: int
-) -> Record:
-    """Queries with variance, all at once, anywhere, for the first time; nothing if there are too many models."""
-    if synthetic.size.n_models > most_models:
-        return {}
-    ensemble, X = without_caches(synthetic.after("learned")), synthetic.anywhere(n, number)
-    return {"first": milliseconds(lambda: predict(ensemble, rule, X)) / n}
-
-
 def queried_one_by_one(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int) -> Record:
     """Queries with variance around one model that has answered before."""
     ensemble, (X, _) = synthetic.after("learned"), synthetic.batch(number)
@@ -153,10 +142,6 @@ QUERIES: dict[str, Measurement] = {
     "nearest, 10,000 anywhere": partial(queried, rule=Nearest(), n=10_000, is_around=False),
     "nearest, 100 together": partial(queried, rule=Nearest(), n=100, is_around=True),
     "nearest, one by one": partial(queried_one_by_one, rule=Nearest(), n=50),
-}
-LONG: dict[str, Measurement] = {
-    "joined, 100 anywhere": partial(queried_once, rule=Joined(), n=100, most_models=100_000),
-    "joined, 10,000 anywhere": partial(queried_once, rule=Joined(), n=10_000, most_models=100),
 }
 
 
@@ -221,8 +206,7 @@ def measure(study: Study, store: Store, progress: Progress) -> None:
         if study.varied == "n_models":
             store.add(*growing(ensembles[-1], study.sizes, track))
     for number in track(range(n_done, study.n_rounds), "measuring"):
-        long = LONG if number < study.n_long_rounds else {}
-        store.add(*measured({**BATCHES, **QUERIES, **long}, ensembles, number))
+        store.add(*measured({**BATCHES, **QUERIES}, ensembles, number))
 
 
 def measured(
@@ -273,7 +257,7 @@ def query_table(study: Study, store: Store) -> Table:
         again, first = (store.median(size, name, quantity) for quantity in ("milliseconds", "first"))
         return " ".join(text for text in (number(again), f"({number(first)})") if text not in {"", "()"})
 
-    rows = {str(size): {name: cell(size, name) for name in {**QUERIES, **LONG}} for size in study.sizes}
+    rows = {str(size): {name: cell(size, name) for name in QUERIES} for size in study.sizes}
     return table_of("Queries with variance, milliseconds a query: again (for the first time)", rows)
 
 
