@@ -31,16 +31,15 @@ FOLDERS = ("gp", "ensemble", "rules", "estimators")  # of tests, lowest layer fi
 
 # Tests of a module in other files than tests/FOLDER/test_MODULE.py.
 OTHER_TESTS = {
-    "gp/sparse.py": ["gp/test_adaptive.py", "ensemble/test_evaluation.py"],
+    "gp/sparse.py": ["ensemble/test_evaluation.py"],
     "gp/model.py": ["ensemble/test_absorb_merging.py"],
     "ensemble/absorb.py": ["ensemble/test_absorb_merging.py"],
-    "rules/prediction.py": ["rules/test_joined.py"],
-    "rules/splitting.py": ["rules/test_worthwhile.py"],
     "estimators/base.py": [
         "estimators/test_contract.py",
         "estimators/test_bad_input.py",
         "estimators/test_streaming.py",
     ],
+    "estimators/methods.py": ["estimators/test_contract.py", "estimators/test_streaming.py"],
     "estimators/state.py": ["estimators/test_streaming.py"],
     "estimators/regressors.py": ["estimators/test_settings.py"],
     "io/codec.py": ["test_maps.py"],

@@ -43,7 +43,7 @@ from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.linalg import one_blas_thread
 from wgpr.plots import COLOURS
-from wgpr.rules.prediction import Joined, Nearest, PredictionRule, predict
+from wgpr.rules.prediction import Nearest, PredictionRule, predict
 from wgpr.rules.splitting import Wasserstein
 
 BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)
@@ -53,12 +53,11 @@ Measurement = Callable[[SyntheticEnsemble, int], Record]
 
 @dataclass(frozen=True)
 class Study:
-    """Sizes that differ in one thing, measured in so many rounds; in the first of them, what takes long too."""
+    """Sizes that differ in one thing, measured in so many rounds."""
 
     varied: str
     values: tuple[int, ...]
     n_rounds: int
-    n_long_rounds: int = 0
     base: Size = BASE
 
     @property
@@ -67,7 +66,7 @@ class Study:
 
 
 STUDIES = {
-    "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40, n_long_rounds=2),
+    "models": Study("n_models", (10, 100, 1_000, 10_000, 100_000), 40),
     "pseudo-inputs": Study("n_inducing", (20, 50, 100, 200, 400), 12),
     "inputs": Study("n_inputs", (1, 2, 4, 8, 16, 32, 50), 20),
     "models-with-many-inputs": Study("n_models", (10, 100, 1_000, 10_000), 5, base=Size(n_inputs=21)),
@@ -103,17 +102,15 @@ def parts_timed() -> Iterator[Counter[str]]:
         return wrapper
 
     with ExitStack() as stack:
-        for name, part in {"nearest_by_mean": "search", "nearest_by_votes": "search", "with_model": "change"}.items():
+        for name, part in {"nearest_by_mean": "search", "with_model": "change"}.items():
             stack.enter_context(patch.object(Ensemble, name, timed(getattr(Ensemble, name), part)))
         yield spent
 
 
-def learned(
-    synthetic: SyntheticEnsemble, number: int, *, kind: str, amplitude: float = 1.0, is_thorough: bool = False
-) -> Record:
+def learned(synthetic: SyntheticEnsemble, number: int, *, kind: str, amplitude: float = 1.0) -> Record:
     """A batch, after all batches of this kind before it."""
     ensemble, (X, y) = synthetic.after(kind), synthetic.batch(number, amplitude)
-    settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number, "is_thorough": is_thorough}
+    settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number}
     with parts_timed() as parts:
         started = process_time()
         synthetic.ensembles[kind], record = absorb(ensemble, X, y, learner=synthetic.learner, **settings)
@@ -130,16 +127,6 @@ def queried(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, 
     return {"milliseconds": again, "first": first}
 
 
-def queried_once(
-    synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int, most_models: int
-) -> Record:
-    """Queries with variance, all at once, anywhere, for the first time; nothing if there are too many models."""
-    if synthetic.size.n_models > most_models:
-        return {}
-    ensemble, X = without_caches(synthetic.after("learned")), synthetic.anywhere(n, number)
-    return {"first": milliseconds(lambda: predict(ensemble, rule, X)) / n}
-
-
 def queried_one_by_one(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int) -> Record:
     """Queries with variance around one model that has answered before."""
     ensemble, (X, _) = synthetic.after("learned"), synthetic.batch(number)
@@ -150,19 +137,11 @@ def queried_one_by_one(synthetic: SyntheticEnsemble, number: int, *, rule: Predi
 BATCHES: dict[str, Measurement] = {
     "learned": partial(learned, kind="learned"),
     "new": partial(learned, kind="new", amplitude=5.0),
-    "learned, thorough": partial(learned, kind="learned, thorough", is_thorough=True),
-    "new, thorough": partial(learned, kind="new, thorough", amplitude=5.0, is_thorough=True),
 }
 QUERIES: dict[str, Measurement] = {
     "nearest, 10,000 anywhere": partial(queried, rule=Nearest(), n=10_000, is_around=False),
     "nearest, 100 together": partial(queried, rule=Nearest(), n=100, is_around=True),
     "nearest, one by one": partial(queried_one_by_one, rule=Nearest(), n=50),
-    "joined, 100 together": partial(queried, rule=Joined(), n=100, is_around=True),
-    "joined, one by one": partial(queried_one_by_one, rule=Joined(), n=10),
-}
-LONG: dict[str, Measurement] = {
-    "joined, 100 anywhere": partial(queried_once, rule=Joined(), n=100, most_models=100_000),
-    "joined, 10,000 anywhere": partial(queried_once, rule=Joined(), n=10_000, most_models=100),
 }
 
 
@@ -227,8 +206,7 @@ def measure(study: Study, store: Store, progress: Progress) -> None:
         if study.varied == "n_models":
             store.add(*growing(ensembles[-1], study.sizes, track))
     for number in track(range(n_done, study.n_rounds), "measuring"):
-        long = LONG if number < study.n_long_rounds else {}
-        store.add(*measured({**BATCHES, **QUERIES, **long}, ensembles, number))
+        store.add(*measured({**BATCHES, **QUERIES}, ensembles, number))
 
 
 def measured(
@@ -264,7 +242,7 @@ def batch_table(study: Study, store: Store) -> Table:
     def cells(size: Size) -> dict[str, str]:
         times = {kind: spread(store.values(size, kind)) for kind in BATCHES}
         parts = {part: number(store.median(size, "learned", part)) for part in ("search", "change")}
-        return {**times, **parts, "a bound": number(store.median(size, "learned, thorough", "bound"))}
+        return {**times, **parts, "a bound": number(store.median(size, "learned", "bound"))}
 
     rows = {str(size): cells(size) for size in study.sizes}
     return table_of("A batch of 100, milliseconds: median; mean; largest (and parts of a batch that is learned)", rows)
@@ -279,7 +257,7 @@ def query_table(study: Study, store: Store) -> Table:
         again, first = (store.median(size, name, quantity) for quantity in ("milliseconds", "first"))
         return " ".join(text for text in (number(again), f"({number(first)})") if text not in {"", "()"})
 
-    rows = {str(size): {name: cell(size, name) for name in {**QUERIES, **LONG}} for size in study.sizes}
+    rows = {str(size): {name: cell(size, name) for name in QUERIES} for size in study.sizes}
     return table_of("Queries with variance, milliseconds a query: again (for the first time)", rows)
 
 
@@ -365,13 +343,11 @@ PICTURES = (
         "scale_batch",
         "a batch of 100 [ms]",
         (
-            Curve("of another field, all candidates in full", "new, thorough", colour=5, style="s--"),
-            Curve("learned, all candidates in full", "learned, thorough", colour=0, style="s--"),
             Curve("of another field (a new model)", "new", colour=5),
             Curve("learned by an old model", "learned", colour=0),
             Curve("of that: finding models", "learned", "search", colour=2, style="^:"),
             Curve("of that: changing the ensemble", "learned", "change", colour=3, style="v:"),
-            Curve("one bound with its gradient", "learned, thorough", "bound", colour=1, style="d-."),
+            Curve("one bound with its gradient", "learned", "bound", colour=1, style="d-."),
         ),
         {"n_inducing": (3.0, 2.5e-6, "$M^3$"), "n_inputs": (1.0, 0.1, "$d$")},
     ),
@@ -379,9 +355,6 @@ PICTURES = (
         "scale_query",
         "a query with variance [ms]",
         (
-            Curve("joined, one by one", "joined, one by one", colour=1, style="^-"),
-            Curve("joined, 100 in one place, first time", "joined, 100 together", "first", colour=5, style="s--"),
-            Curve("joined, 100 in one place, again", "joined, 100 together", colour=5),
             Curve("nearest, one by one", "nearest, one by one", colour=4, style="^-"),
             Curve("nearest, 10,000 anywhere, first time", "nearest, 10,000 anywhere", "first", style="s--"),
             Curve("nearest, 10,000 anywhere, again", "nearest, 10,000 anywhere"),

@@ -8,7 +8,6 @@ import numpy as np
 from common import resident_bytes
 from wgpr import SquaredExponential
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.gp.joint import JointModelCache
 from wgpr.gp.linalg import read_only
 from wgpr.gp.sparse import SparseLearner, SparseModel
 
@@ -128,4 +127,4 @@ def without_caches(ensemble: Ensemble) -> Ensemble:
     for model in ensemble.models:
         for name in cached_names(model):
             del vars(model)[name]
-    return replace(ensemble, index=replace(ensemble.index), joint_models=JointModelCache())
+    return replace(ensemble, index=replace(ensemble.index))

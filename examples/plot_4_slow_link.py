@@ -20,10 +20,9 @@ survey = fly(jacksboro().part(slice(86, 258), slice(100, 302)), random_state=0)
 
 # %%
 # The boat saves everything to the last bit. The compact map is for the link: float32, only what prediction needs, no
-# history. Two settings are for the link too: small models, because a message holds whole models, and batches as they
-# come, because rows that wait in a buffer are not sent.
+# history.
 
-boat = WGPRegressor(max_inducing=50, batching="arrival", random_state=0)
+boat = WGPRegressor()
 boat.partial_fit(*survey.rows(slice(0, 800)))
 boat.save(folder / "boat.map")
 boat.save(folder / "compact.map", compact=True)

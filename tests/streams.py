@@ -12,7 +12,6 @@ import pytest
 from wgpr import (
     Hyperparameters,
     LocalGPRegressor,
-    Regional,
     SolarGPRegressor,
     SparseGPRegressor,
     SquaredExponential,
@@ -42,18 +41,12 @@ _ONLINE = {
         "random_state": 0,
     },
     StreamingGPRegressor: {"batch_size": BATCH, **_SPARSE},
-    WGPRegressor: {
-        "max_inducing": 15,
-        "batch_size": BATCH,
-        "batching": Regional(BATCH, 2 * BATCH),
-        "optimizer_iterations": 5,
-        "random_state": 0,
-    },
+    WGPRegressor: {},
 }
 _SETTINGS = {**_ONLINE, SparseGPRegressor: _SPARSE}
 
 ONLINE, ALL = list(_ONLINE), list(_SETTINGS)
-IN_ORDER = [regressor for regressor in ONLINE if regressor is not WGPRegressor]  # of arrival
+IN_BATCHES = [regressor for regressor in ONLINE if regressor is not WGPRegressor]
 
 
 def small(regressor, **settings):
@@ -72,7 +65,7 @@ def _name(regressor):
 
 every_estimator = pytest.mark.parametrize("regressor", ALL, ids=_name)
 every_online_estimator = pytest.mark.parametrize("regressor", ONLINE, ids=_name)
-every_estimator_in_order = pytest.mark.parametrize("regressor", IN_ORDER, ids=_name)
+every_estimator_in_batches = pytest.mark.parametrize("regressor", IN_BATCHES, ids=_name)
 
 
 def travelling(n=110, n_features=2, seed=0):

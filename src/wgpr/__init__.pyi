@@ -10,9 +10,8 @@ from .estimators.regressors import (
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
 from .io.maps import apply, diff, load
-from .rules.batching import InOrder, Regional
-from .rules.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
-from .rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
+from .rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
+from .rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
 
 __version__: str
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "BestFew",
     "Evidence",
     "Hyperparameters",
-    "InOrder",
-    "Joined",
     "KernelDistance",
     "LocalGPRegressor",
     "MapError",
@@ -31,7 +28,6 @@ __all__ = [
     "Nearest",
     "Never",
     "RationalQuadratic",
-    "Regional",
     "RobustBCM",
     "SolarGPRegressor",
     "SparseGPRegressor",
@@ -41,7 +37,6 @@ __all__ = [
     "WGPRegressor",
     "Wasserstein",
     "Weighted",
-    "Worthwhile",
     "apply",
     "diff",
     "load",

@@ -80,8 +80,7 @@ def literal_step(models, rows, targets, threshold, n_candidates, number):
     """docs/method.md, 4, sentence by sentence: the models after it, and what was computed on the way."""
     distance_to_batch = [np.linalg.norm(model.inputs.mean(axis=0) - rows.mean(axis=0)) for model in models]
     nearest = sorted(range(len(models)), key=distance_to_batch.__getitem__)
-    neighbour = [models[nearest[0]]] if models else []
-    new = LEARNER.start(rows, targets, np.random.default_rng([SEED, number]), neighbour)
+    new = LEARNER.start(rows, targets, np.random.default_rng([SEED, number]), models[nearest[0]] if models else None)
     tried = {}
     for j in nearest[:n_candidates]:
         updated = LEARNER.update(models[j], rows, targets, np.random.default_rng([SEED, number]))
@@ -167,13 +166,13 @@ def test_a_step_does_not_change_the_ensemble_before(rule):
 
 @dataclass(frozen=True)
 class WatchedLearner(SparseLearner):
-    """Records the neighbours of the models that it starts."""
+    """Records the models that inform those that it starts."""
 
-    neighbours: list[Any] = field(default_factory=list)
+    nearest: list[Any] = field(default_factory=list)
 
-    def start(self, X, y, rng, neighbours=()) -> Any:
-        self.neighbours.append(neighbours)
-        return super().start(X, y, rng, neighbours)
+    def start(self, X, y, rng, nearest=None) -> Any:
+        self.nearest.append(nearest)
+        return super().start(X, y, rng, nearest)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +184,7 @@ def test_the_nearest_model_informs_a_new_one(rule, n_started):
     absorb(ensemble, X, y, learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
     places = [rows.mean(axis=0) for rows in np.split(X, n_started)]
     nearest = [ensemble.models[int(np.argmin(((ensemble.input_means - x) ** 2).sum(axis=1)))] for x in places]
-    assert watched.neighbours == [[(model.theta, model.scales)] for model in nearest]
+    assert watched.nearest == nearest
 
 
 # Candidates that fail
@@ -198,10 +197,10 @@ class RefusingLearner(SparseLearner):
     error: type[Exception] = NotFactorizableError
     beyond: float = -np.inf
 
-    def update(self, model, X, y, rng, neighbours=(), closed_form=None) -> Any:
+    def update(self, model, X, y, rng) -> Any:
         if model.centre[0] > self.beyond:
             raise self.error("no")
-        return super().update(model, X, y, rng, neighbours, closed_form)
+        return super().update(model, X, y, rng)
 
 
 every_failure = pytest.mark.parametrize(

@@ -3,20 +3,18 @@
 import numpy as np
 import pytest
 
-from streams import BATCH, small, travelling
-from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein, WGPRegressor
+from streams import BATCH, published, small, travelling
+from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein
 from wgpr.ensemble.absorb import absorb, merge_down
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.exact import ExactLearner
-from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
-from wgpr.rules.splitting import Worthwhile
+from wgpr.gp.sparse import SparseLearner
 
 KERNEL = SquaredExponential()
 THETA = Hyperparameters(1.0, np.array([1.0, 2.0]), 0.1)
 X, y = travelling(160)
 LEARNERS = {
     "sparse": SparseLearner(KERNEL, n_inducing=10, max_iter=3),
-    "growing": AdaptiveSparseLearner(KERNEL, max_inducing=10, max_iter=3),
     "exact": ExactLearner(KERNEL, THETA, 0.0),
     "exact with a limit": ExactLearner(KERNEL, THETA, 0.0, max_samples=8),
 }
@@ -50,15 +48,15 @@ def test_there_are_never_too_many_and_no_row_is_lost(learner, rule, max_models):
         np.testing.assert_allclose(centre, X[:n].mean(axis=0), atol=1e-10)
 
 
-@pytest.mark.parametrize("rule", [Wasserstein(0.0), Evidence(), Worthwhile()], ids=repr)
+@pytest.mark.parametrize("rule", [Wasserstein(0.0), Evidence()], ids=repr)
 def test_every_rule_of_wgpr_keeps_the_limit(rule):
-    ensembles, _ = run(LEARNERS["growing"], rule, 2)
+    ensembles, _ = run(LEARNERS["sparse"], rule, 2)
     assert max(map(len, ensembles)) <= 2
     assert ensembles[-1].n_seen.sum() == len(X)
 
 
 def test_without_a_limit_nothing_is_merged():
-    ensembles, records = run(LEARNERS["growing"], Always(), None)
+    ensembles, records = run(LEARNERS["sparse"], Always(), None)
     assert len(ensembles[-1]) == len(X) // BATCH
     assert {record.merged for record in records} == {()}
 
@@ -80,9 +78,9 @@ def test_the_record_tells_the_numbers(learner):
 
 
 def test_those_that_were_not_merged_stay_the_same_objects():
-    ensembles, _ = run(LEARNERS["growing"], Always(), None)
+    ensembles, _ = run(LEARNERS["sparse"], Always(), None)
     ensemble = ensembles[3]
-    after, ((first, second),) = merge_down(ensemble, LEARNERS["growing"], 3)
+    after, ((first, second),) = merge_down(ensemble, LEARNERS["sparse"], 3)
     kept = [model for number, model in enumerate(ensemble.models) if number not in (first, second)]
     assert [model for number, model in enumerate(after.models) if number != first] == kept
     np.testing.assert_array_equal(after.index.owners(X), Ensemble.of(after.models, 2).index.owners(X))
@@ -94,7 +92,7 @@ def test_those_that_were_not_merged_stay_the_same_objects():
 
 def on_a_line(*fields):
     """Models of fields one after the other, a unit apart; each is told as a function of the place."""
-    learner, ensemble = AdaptiveSparseLearner(KERNEL, max_iter=20), Ensemble.of([], 1)
+    learner, ensemble = SparseLearner(KERNEL, max_iter=20), Ensemble.of([], 1)
     for number, field in enumerate(fields):
         rng = np.random.default_rng(number)
         rows = rng.uniform(number, number + 1, (60, 1))
@@ -121,7 +119,7 @@ def test_predictions_of_those_that_agree_move_little():
 
 def test_models_at_the_same_place_can_be_merged():
     _, ensemble = on_a_line(np.sin)
-    learner = AdaptiveSparseLearner(KERNEL)
+    learner = SparseLearner(KERNEL)
     (model,) = ensemble.models
     three = Ensemble.of([model, model, model], 1)
     merged, pairs = merge_down(three, learner, 1)
@@ -133,7 +131,7 @@ def test_models_at_the_same_place_can_be_merged():
 
 
 def test_an_endless_stream_keeps_to_its_models():
-    estimator = small(WGPRegressor, splitting="always", max_models=3).partial_fit(*travelling(300))
+    estimator = small(published, splitting="always", max_models=3).partial_fit(*travelling(300))
     assert estimator.n_models_ == 3
     assert sum(model.n_seen for model in estimator.models_) == 300 - estimator.n_pending_
     assert np.isfinite(estimator.predict(X, return_std=True)).all()

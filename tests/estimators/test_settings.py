@@ -92,8 +92,6 @@ def test_the_distance_of_a_record_is_what_the_threshold_is_compared_with():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"forgetting": 0.1, "n_inducing": 50}, ("forgetting=0.1", "n_inducing=50")),
-        ({"max_inducing": 50, "n_inducing": 50}, ("max_inducing=50", "n_inducing=50")),
         ({"threshold": 3.0, "splitting": "evidence"}, ("threshold=3.0", "splitting='evidence'")),
         ({"threshold": 3.0, "splitting": "never"}, ("threshold=3.0", "splitting='never'")),
         ({"threshold": 3.0, "splitting": Evidence()}, ("threshold=3.0", "splitting=Evidence()")),
@@ -109,19 +107,36 @@ def test_a_setting_without_effect_is_refused_and_both_settings_are_named(make, m
     assert not hasattr(estimator, "n_features_in_")
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    {
+        "n_inducing": 10, "n_candidates": 1, "batch_size": 20, "prediction": "weighted", "learn_hyperparameters": False,
+        "optimizer_iterations": 2,
+    }.items(),
+)  # fmt: skip
+def test_a_setting_of_the_paper_is_refused_by_the_default(method, name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r} has no effect with the default"):
+        getattr(WGPRegressor(**{name: value}), method)(X, y)
+
+
+def test_forgetting_is_refused_by_the_method_of_the_paper():
+    with pytest.raises(ValueError, match=r"forgetting=0.1 has no effect with the paper's method"):
+        WGPRegressor.published(forgetting=0.1).fit(X, y)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"forgetting": 0.1, "max_inducing": 15},
-        {"n_inducing": 10},
-        {"n_inducing": 10, "forgetting": 0.0, "max_inducing": 200},
-        {"threshold": 3.0},
-        {"splitting": "evidence", "threshold": "auto"},
+        {"forgetting": 0.1, "max_models": 3, "kernel": "se", "calibrated": False},
+        {"n_inducing": 50, "batch_size": np.int64(100), "prediction": "nearest"},
+        {"threshold": 3.0, "n_inducing": 10, "batch_size": 20, "optimizer_iterations": 2},
+        {"splitting": "evidence", "threshold": "auto", "batch_size": 20, "optimizer_iterations": 2},
     ],
     ids=str,
 )
-def test_settings_with_an_effect_are_accepted(settings):
-    assert WGPRegressor(batch_size=20, optimizer_iterations=2, **settings).fit(X, y).n_models_ >= 1
+def test_settings_with_an_effect_or_their_default_are_accepted(settings):
+    assert WGPRegressor(**settings).fit(X, y).n_models_ >= 1
 
 
 @pytest.mark.parametrize("splitting", ["evidence", "never", "always", Evidence()], ids=str)
@@ -145,5 +160,4 @@ def test_the_default_method_makes_no_random_choice():
 
 def test_the_docstring_says_when_the_seed_has_an_effect():
     (about,) = re.findall(r"^    random_state : (.*?)\n\n", WGPRegressor.__doc__, flags=re.DOTALL | re.MULTILINE)
-    assert "n_inducing" in about
-    assert "defaults make no random choice" in " ".join(about.split())
+    assert "The default makes no random choice" in " ".join(about.split())

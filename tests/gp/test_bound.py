@@ -192,26 +192,12 @@ def some_summary(seed=0):
     return Summary(rng.uniform(-2, 2, (6, 2)), rng.normal(size=(4, 6)), rng.normal(size=4))
 
 
-def test_rows_are_observations_of_unit_noise():
-    X, y = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 4.0])
-    rows = Summary.of_rows(X, y, 0.5)
-    np.testing.assert_array_equal(rows.R, 2.0 * np.eye(3))
-    np.testing.assert_array_equal(rows.r, 2.0 * y)
-
-
 @given(st.floats(-1e3, 1e3))
 def test_a_shifted_summary_has_the_same_misfit_on_a_shifted_field(shift):
     summary, field = some_summary(), np.linspace(-1, 1, 6)
     misfit = summary.r - summary.R @ field
     shifted = summary.around(shift)
     np.testing.assert_allclose(shifted.r - shifted.R @ (field + shift), misfit, atol=1e-9 * (1 + abs(shift)))
-
-
-def test_a_faded_summary_has_a_smaller_misfit():
-    summary, field = some_summary(), np.linspace(-1, 1, 6)
-    faded = summary.faded(0.3)
-    misfits = [np.sum((one.r - one.R @ field) ** 2) for one in (summary, faded)]
-    assert misfits[1] == pytest.approx(0.7 * misfits[0])
 
 
 def test_joined_summaries_have_the_misfits_of_both():

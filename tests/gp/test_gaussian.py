@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from ot.gaussian import bures_wasserstein_distance
 
 from reference import textbook_wasserstein
-from wgpr.gp.gaussian import Gaussian, marginal_squared_wasserstein, squared_wasserstein
+from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 
 # Squares of distances: their roots, and so their sums, are known to the root of the rounding of traces only.
 ROUNDING = 1e-12
@@ -95,38 +95,3 @@ def test_covariances_that_rounding_made_indefinite_are_harmless(length):
     # tr(S + 4 S - 2 * 2 S)
     assert squared_wasserstein(p, q) == pytest.approx(S.trace(), rel=1e-6)
     assert squared_wasserstein(p, p) <= 1e-6
-
-
-# Marginals
-
-
-def marginals(seed, *outputs):
-    """Two pairs of means (n,) or (n, k) and variances (n,), some of which are zero."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 8))
-    for _ in range(2):
-        yield rng.normal(size=(n, *outputs)) * 10.0 ** rng.integers(-3, 4), rng.choice([0.0, 1e-6, 0.3, 50.0], n)
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_marginal_distances_are_those_of_means_and_standard_deviations(seed):
-    p, q = marginals(seed)
-    places = zip(*p, *q, strict=True)
-    expected = sum((m - mean) ** 2 + (v**0.5 - variance**0.5) ** 2 for mean, variance, m, v in places)
-    assert marginal_squared_wasserstein(p, q) == pytest.approx(expected, rel=1e-12)
-    assert marginal_squared_wasserstein(q, p) == marginal_squared_wasserstein(p, q)
-    assert marginal_squared_wasserstein(p, p) == 0.0
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_marginal_distances_of_two_outputs_add_up(seed):
-    p, q = marginals(seed, 2)
-    each = [marginal_squared_wasserstein((p[0][:, k], p[1]), (q[0][:, k], q[1])) for k in (0, 1)]
-    assert marginal_squared_wasserstein(p, q) == pytest.approx(sum(each), rel=1e-12)
-
-
-def test_marginal_distances_sum_to_the_distance_of_uncorrelated_gaussians():
-    rng = np.random.default_rng(0)
-    p, q = ((rng.normal(size=4), rng.uniform(0.1, 3.0, 4)) for _ in range(2))
-    expected = textbook_wasserstein(*(Gaussian(mean, np.diag(variance)) for mean, variance in (p, q)))
-    assert marginal_squared_wasserstein(p, q) == pytest.approx(expected)

@@ -1,15 +1,12 @@
-"""Priors of hyperparameters: how neighbours inform a model, and how much a batch along one line can change."""
+"""Priors of hyperparameters: their products, gradients and boxes, and that of a new model."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference import hyperparameters
-from wgpr.gp.hyperparameters import STD_OF_NEW, STD_OF_STEP, HyperPrior, Scales, default_hyperparameters
+from wgpr.gp.hyperparameters import STD_OF_NEW, HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
-from wgpr.gp.model import Neighbour
-from wgpr.gp.sparse import AdaptiveSparseLearner
 
 KERNEL, SCALES = SquaredExponential(), Scales(np.array([1.0, 2.0]), 1.5)
 stds = st.floats(0.05, 5.0)
@@ -76,77 +73,7 @@ def test_hyperparameters_outside_the_box_are_moved_to_its_bounds():
 
 
 @pytest.mark.parametrize("kernel", [KERNEL, RationalQuadratic()], ids=repr)
-def test_without_neighbours_the_prior_has_default_values(kernel):
+def test_the_prior_of_a_new_model_has_default_values(kernel):
     prior = HyperPrior.of_new_model(kernel, SCALES)
     np.testing.assert_array_equal(prior.mean, default_hyperparameters(kernel, SCALES).to_log())
     np.testing.assert_array_equal(prior.std, np.full(len(prior.mean), STD_OF_NEW))
-
-
-def test_a_new_model_is_expected_to_be_like_its_neighbours():
-    thetas = [theta_with(noise=noise) for noise in (0.1, 0.2, 0.4)]
-    prior = HyperPrior.of_new_model(KERNEL, SCALES, thetas)
-    np.testing.assert_allclose(prior.mean, np.mean([theta.to_log() for theta in thetas], axis=0))
-
-
-def test_neighbours_that_differ_make_a_wider_prior():
-    alike, unlike = (
-        HyperPrior.of_new_model(KERNEL, SCALES, [theta_with(noise=noise) for noise in noises]).std
-        for noises in ([0.1, 0.1, 0.1], [0.01, 0.1, 1.0])
-    )
-    assert unlike[-1] == STD_OF_NEW > alike[-1]
-    np.testing.assert_array_equal(unlike[:-1], alike[:-1])
-
-
-def test_more_neighbours_make_a_narrower_prior_down_to_a_limit():
-    stds = [HyperPrior.of_new_model(KERNEL, SCALES, [theta_with()] * n).std[0] for n in (1, 3, 5, 1000)]
-    assert stds == sorted(stds, reverse=True)
-    assert len(set(stds)) == 4
-    assert stds[-1] == 0.2
-
-
-# From batch to batch
-
-
-def test_a_model_is_expected_to_stay_close_to_itself_and_near_its_neighbours():
-    own, other = theta_with(), theta_with(lengthscales=np.array([1.0, 5.0]))
-    prior = HyperPrior.of_next_batch(KERNEL, SCALES, own, 1000, [other, other])
-    assert own.to_log()[2] < prior.mean[2] < 0.5 * (own.to_log() + other.to_log())[2]
-    np.testing.assert_allclose(prior.mean[1], own.to_log()[1])
-    assert (prior.std < STD_OF_STEP).all()
-
-
-@pytest.mark.parametrize(("n_seen", "std"), [(1, STD_OF_STEP), (50, 0.1), (200, 0.05), (10**6, 0.05)])
-def test_the_prior_of_the_noise_is_as_narrow_as_the_rows_determine_it(n_seen, std):
-    own = HyperPrior.of_next_batch(KERNEL, SCALES, theta_with(), n_seen, [])
-    wide = HyperPrior.of_new_model(KERNEL, SCALES)
-    assert own.std[-1] == pytest.approx((std**-2 + wide.std[-1] ** -2) ** -0.5)
-    np.testing.assert_allclose(own.std[:-1], (STD_OF_STEP**-2 + STD_OF_NEW**-2) ** -0.5)
-
-
-# What a model learns with them
-
-
-def neighbours(*thetas):
-    return [Neighbour(theta, Scales(np.ones(2), 1.0)) for theta in thetas]
-
-
-def test_a_batch_along_one_line_takes_the_scale_across_from_the_neighbours():
-    rng = np.random.default_rng(0)
-    X = np.column_stack([np.linspace(0.0, 10.0, 60), np.full(60, 3.0)])
-    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=60)
-    learner = AdaptiveSparseLearner(KERNEL, max_iter=20)
-    wide, narrow = (
-        learner.start(X, y, rng, neighbours(*[theta_with(lengthscales=np.array([1.0, across]))] * 3)).theta.lengthscales
-        for across in (4.0, 0.25)
-    )
-    np.testing.assert_allclose([wide[1], narrow[1]], [4.0, 0.25], rtol=1e-3)
-    np.testing.assert_allclose(wide[0], narrow[0], rtol=1e-3)  # the scale along the line comes from the rows
-
-
-def test_hundreds_of_rows_determine_the_noise_whatever_the_neighbours_have():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2.0, 2.0, (300, 2))
-    y = np.sin(X).sum(axis=1) + 0.1 * rng.normal(size=300)
-    theirs = hyperparameters(KERNEL, 2, noise=0.5)
-    model = AdaptiveSparseLearner(KERNEL, max_iter=20).start(X, y, rng, neighbours(*[theirs] * 5))
-    assert model.theta.noise == pytest.approx(0.1, rel=0.3)

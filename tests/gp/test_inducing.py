@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from reference import ALL_KERNELS, conditional_variance, hyperparameters
 from wgpr.gp import inducing
-from wgpr.gp.inducing import candidate_sets, greedy, select_by_variance, select_inducing
-from wgpr.gp.kernels import Hyperparameters, SquaredExponential
+from wgpr.gp.inducing import candidate_sets, greedy, select_by_variance
+from wgpr.gp.kernels import SquaredExponential
 
 KERNEL = SquaredExponential()
 THETA = hyperparameters(KERNEL, 2)
@@ -109,48 +109,3 @@ def test_a_random_set_keeps_its_share_of_the_old_inputs():
 
 
 # As many as needed
-
-
-@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
-@pytest.mark.parametrize("tolerance", [0.1, 1.0, 10.0])
-def test_no_more_are_selected_than_the_tolerance_needs(kernel, tolerance, monkeypatch):
-    monkeypatch.setattr(inducing, "_LEAST_INDUCING", 1)
-    X = points(60)
-    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 60)
-    chosen = select_inducing(kernel, theta, X, weights, 60, tolerance).tolist()
-    assert 1 < len(chosen) < 60
-    left = [weights @ conditional_variance(kernel, theta, X, chosen[:n]) for n in (len(chosen), len(chosen) - 1)]
-    assert left[0] <= tolerance * (1 + 1e-6)
-    assert left[1] > tolerance * (1 - 1e-6)
-
-
-@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=repr)
-def test_each_selected_row_has_the_largest_weighted_variance(kernel):
-    X = points(40)
-    theta, weights = hyperparameters(kernel, 2), np.random.default_rng(1).uniform(0.5, 2.0, 40)
-    chosen = select_inducing(kernel, theta, X, weights, 8, 0.0).tolist()
-    assert chosen[0] == weights.argmax()
-    for n in range(1, 8):
-        weighted = weights * conditional_variance(kernel, theta, X, chosen[:n])
-        assert weighted[chosen[n]] == pytest.approx(weighted.max(), rel=1e-6)
-
-
-@given(st.integers(1, 30), st.integers(1, 10), st.floats(0.0, 1e3))
-def test_at_least_one_and_at_most_so_many_are_selected(n_rows, n, tolerance):
-    X = points(n_rows)
-    chosen = select_inducing(KERNEL, THETA, X, np.ones(n_rows), n, tolerance).tolist()
-    assert 1 <= len(chosen) <= min(n, n_rows)
-    assert len(set(chosen)) == len(chosen)
-
-
-def test_at_least_twenty_are_selected_so_that_the_lookup_covers_the_region():
-    """One row explains everything here; the others are those furthest apart."""
-    X = np.linspace(0.0, 1.0, 101)[:, None]
-    chosen = select_inducing(KERNEL, Hyperparameters(1.0, np.ones(1), 1.0), X, np.ones(101), 50, 1e6)
-    assert chosen.tolist()[:3] == [0, 100, 50]
-    assert len(chosen) == 20
-
-
-def test_repeated_rows_are_selected_once():
-    X = np.repeat(points(3), 10, axis=0)
-    assert len(select_inducing(KERNEL, THETA, X, np.full(30, 1e6), 30, 0.0)) == 3

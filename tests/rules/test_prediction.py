@@ -9,7 +9,6 @@ from streams import Oracle, answer_of, published, queries, scattered_ensemble, s
 from wgpr import (
     Barycenter,
     BestFew,
-    Joined,
     LocalGPRegressor,
     Nearest,
     RobustBCM,
@@ -327,7 +326,6 @@ def answer_by(rule, estimator, X):
         ("best_few", BestFew()),
         ("barycenter", Barycenter()),
         ("robust_bcm", RobustBCM()),
-        ("joined", Joined()),
     ],
 )
 def test_a_rule_by_name_is_the_rule(name, rule):

@@ -37,7 +37,6 @@ def evaluation_with(distances=None, evidence=None, evidence_new=0.0):
     return SimpleNamespace(
         candidates=candidates,
         nearest=candidates,
-        screen=lambda numbers, by: list(numbers),
         distances=lambda number: Distances(*distances[number]),
         updated=lambda number: SimpleNamespace(log_evidence=evidence[number]),
         new_model=SimpleNamespace(log_evidence=evidence_new),

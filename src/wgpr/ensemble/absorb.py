@@ -2,7 +2,7 @@
 
 1. Evaluate: each candidate model is updated by the batch, and a new model is fitted to the batch alone.
 2. Decide: the splitting rule assigns the rows to updated models, or to a new one.
-3. Apply: the ensemble with those models; hyperparameters are refined with the neighbours' observations.
+3. Apply: the ensemble with those models.
 4. Merge: while there are too many models, the two that agree best become one.
 """
 
@@ -18,9 +18,6 @@ from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.gp.gaussian import squared_wasserstein
 from wgpr.gp.linalg import Array
 from wgpr.gp.model import Learner, LocalModel
-
-# Most observations, of a model and its neighbours, that its hyperparameters are refined with.
-_MAX_OBSERVATIONS_TO_REFINE = 400
 
 # Pairs of models whose merging is tried: those that are closest together in length-scales.
 _N_PAIRS = 6
@@ -40,7 +37,6 @@ def absorb(
     number: int,
     target_unit: float = 1.0,
     max_models: int | None = None,
-    is_thorough: bool = True,
 ) -> tuple[Ensemble, StepRecord]:
     """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and the record of the step.
 
@@ -56,25 +52,10 @@ def absorb(
         seed=seed,
         number=number,
         target_unit=target_unit,
-        is_full=max_models is not None and len(ensemble) >= max_models,
-        is_thorough=is_thorough,
     )
     ensemble, changes = evaluation.apply(rule.assign(evaluation))
-    ensemble = _refined(ensemble, learner, sorted({change.model for change in changes}))
     ensemble, merged = merge_down(ensemble, learner, max_models)
     return ensemble, evaluation.record(changes, perf_counter() - started, merged)
-
-
-def _refined(ensemble: Ensemble, learner: Learner[Any], numbers: list[int]) -> Ensemble:
-    """The ensemble after the hyperparameters of these models were refined with their neighbours."""
-    if learner.n_neighbours < 2:
-        return ensemble
-    for number in numbers:
-        model = ensemble.models[number]
-        others = [ensemble.models[other] for other in ensemble.neighbours(number, learner.n_neighbours)]
-        agreeing = ensemble.joint_models.agreeing(model, others, _MAX_OBSERVATIONS_TO_REFINE)
-        ensemble = ensemble.with_model(learner.refine_with_neighbours(model, agreeing), number)
-    return ensemble
 
 
 def merge_down(ensemble: Ensemble, learner: Learner[Any], max_models: int | None) -> tuple[Ensemble, tuple[Pair, ...]]:

@@ -39,16 +39,50 @@ def route(node: Node, X: Array) -> Indices:
 
 
 def divided(node: Node, inside: Array, axis: int, position: float, numbers: tuple[int, int]) -> Node:
-    """The tree in which the territory of the place `inside` (d,) is cut in two, which have these numbers."""
-    if isinstance(node, int):
+    """The tree in which the territory of the place `inside` (d,) is cut in two, which have these numbers.
+
+    One of them is its own. If the place belongs to another territory, because it was rounded, the number decides.
+    """
+    path = _path_to_place(node, inside)
+    if path and path[-1][0].children[path[-1][1]] not in numbers:
+        path = _path_to_number(node, min(numbers)) or path
+    if not path:
         return Cuts(axis, (position,), numbers)
-    place = bisect_left(node.positions, inside[node.axis])
-    child = node.children[place]
-    if isinstance(child, int) and node.axis == axis:
-        positions = (*node.positions[:place], position, *node.positions[place:])
-        return Cuts(axis, positions, (*node.children[:place], *numbers, *node.children[place + 1 :]))
-    child = divided(child, inside, axis, position, numbers)
+    parent, place = path.pop()
+    if parent.axis == axis:
+        positions = (*parent.positions[:place], position, *parent.positions[place:])
+        below: Node = Cuts(axis, positions, (*parent.children[:place], *numbers, *parent.children[place + 1 :]))
+    else:
+        below = _with_child(parent, place, Cuts(axis, (position,), numbers))
+    for parent, place in reversed(path):
+        below = _with_child(parent, place, below)
+    return below
+
+
+def _with_child(node: Cuts, place: int, child: Node) -> Cuts:
     return node._replace(children=(*node.children[:place], child, *node.children[place + 1 :]))
+
+
+def _path_to_place(node: Node, inside: Array) -> list[tuple[Cuts, int]]:
+    """The nodes above the territory of a place (d,), and which child comes next."""
+    path: list[tuple[Cuts, int]] = []
+    while not isinstance(node, int):
+        path.append((node, bisect_left(node.positions, inside[node.axis])))
+        node = node.children[path[-1][1]]
+    return path
+
+
+def _path_to_number(node: Node, number: int) -> list[tuple[Cuts, int]]:
+    """The nodes above a territory, and which child comes next; none if it is not in the tree."""
+    stack: list[tuple[Node, list[tuple[Cuts, int]]]] = [(node, [])]
+    while stack:
+        node, path = stack.pop()
+        if isinstance(node, int):
+            if node == number:
+                return path
+            continue
+        stack += [(child, [*path, (node, place)]) for place, child in enumerate(node.children)]
+    return []
 
 
 def adjacent(node: Node) -> Iterator[tuple[int, int]]:

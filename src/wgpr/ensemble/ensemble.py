@@ -2,22 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from wgpr.ensemble.index import NearestIndex
-from wgpr.gp.joint import JointModelCache
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import Learner, LocalModel, PickledByFields
-
-# Most neighbours that a model is joined with.
-_MAX_NEIGHBOURS = 15
-
-# Most rows that vote for the nearest models.
-_MAX_VOTERS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +26,6 @@ class Ensemble(PickledByFields):
     index: NearestIndex
     input_means: Array
     n_learned: int = 0
-    joint_models: JointModelCache = field(default_factory=JointModelCache)
 
     @classmethod
     def of(cls, models: Sequence[LocalModel], n_features: int) -> "Ensemble":
@@ -75,53 +67,18 @@ class Ensemble(PickledByFields):
             self.index.with_model(place, model.inputs),
             np.concatenate([self.input_means[:place], mean, self.input_means[place + 1 :]]),
             self.n_learned + model.n_seen - n_seen_before,
-            self.joint_models,
         )
 
     def with_merged(self, numbers: tuple[int, int], model: LocalModel) -> "Ensemble":
         """The ensemble with this model in place of two; those after the second have the number before theirs."""
         first, second = sorted(numbers)
         models = [*self.models[:first], model, *self.models[first + 1 : second], *self.models[second + 1 :]]
-        return replace(Ensemble.of(models, self.n_features), joint_models=self.joint_models)
+        return Ensemble.of(models, self.n_features)
 
     def nearest_by_mean(self, point: Array, n_models: int) -> list[int]:
         """Numbers of the models whose pseudo-inputs' means are nearest to `point` (d,), nearest first."""
         squares = ((self.input_means - point) ** 2).sum(axis=1)
         return np.argsort(squares, kind="stable")[:n_models].tolist()
-
-    def nearest_by_votes(self, X: Array, n_models: int) -> list[int]:
-        """Numbers of the models whose pseudo-inputs are nearest to the rows `X` (n, d), taken together.
-
-        Each row votes for the models nearest to it, with weight 1 / rank. At most `n_models`, most votes first. Of many
-        rows some vote, evenly spread.
-        """
-        n_models = min(n_models, len(self))
-        if not n_models:
-            return []
-        voters = X[:: -(-len(X) // _MAX_VOTERS)]
-        owners = self.index.owners(voters, n_models)
-        weights = np.tile(1.0 / np.arange(1, n_models + 1), len(voters))
-        numbers, places = np.unique(owners, return_inverse=True)
-        votes = np.bincount(places.ravel(), weights)
-        return numbers[np.argsort(-votes, kind="stable")[:n_models]].tolist()
-
-    def neighbours(self, number: int, n_models: int) -> list[int]:
-        """Numbers of the models nearest to the pseudo-inputs of model `number`, without itself."""
-        key = number, n_models
-        if key not in self._known_neighbours:
-            nearest = self.nearest_by_votes(self.models[number].inputs, n_models + 1)
-            self._known_neighbours[key] = [other for other in nearest if other != number][:n_models]
-        return self._known_neighbours[key]
-
-    @cached_property
-    def _known_neighbours(self) -> dict[tuple[int, int], list[int]]:
-        """Neighbours found so far: the search takes longer than a query."""
-        return {}
-
-    def joint_model(self, number: int, n_observations: int) -> LocalModel:
-        """Model `number`, joined with the neighbours that agree with it; at most so many observations in all."""
-        others = self.neighbours(number, _MAX_NEIGHBOURS)
-        return self.joint_models.get((self.models[number], *(self.models[other] for other in others)), n_observations)
 
     def conditioned(self, learner: Learner[Any], X: Array, y: Array) -> "Ensemble":
         """The ensemble in which each row of `X` (n, d), `y` (n,) conditions the model nearest to it, for prediction."""

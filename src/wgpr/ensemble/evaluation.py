@@ -4,21 +4,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.gp.gaussian import marginal_squared_wasserstein, squared_wasserstein
+from wgpr.gp.gaussian import squared_wasserstein
 from wgpr.gp.linalg import Array, Indices
-from wgpr.gp.model import ClosedFormUpdate, Learner, LocalModel, Neighbour
+from wgpr.gp.model import Learner, LocalModel
 
 ALL_ROWS = slice(None)
-
-# A candidate passes the screen by closed-form updates if it moves at most so many times as far as the one that moves
-# least, or if its log evidence is at most so many nats below the best.
-_TIMES_THE_LEAST_MOVEMENT = 1.5
-_NATS_BELOW_THE_BEST = 10.0
 
 
 class Assignment(NamedTuple):
@@ -103,8 +98,6 @@ class BatchEvaluation:
     X : (n, d), y : (n,) the batch.
     number : of the step; with the seed it makes every random choice repeatable.
     target_unit : user units per internal target unit; distances and evidences are recorded in user units.
-    is_full : whether the ensemble has as many models as it may have.
-    is_thorough : whether every candidate learns the batch in full, or only those that pass a screen by closed form.
     """
 
     def __init__(
@@ -118,11 +111,9 @@ class BatchEvaluation:
         seed: int,
         number: int,
         target_unit: float = 1.0,
-        is_full: bool = False,
-        is_thorough: bool = True,
     ) -> None:
         self.ensemble, self.learner, self.X, self.y = ensemble, learner, X, y
-        self.n_candidates, self.is_full, self._is_thorough = n_candidates, is_full, is_thorough
+        self.n_candidates = n_candidates
         self._number, self._seed, self._target_unit = number, (seed, number), target_unit
         self._new_model: LocalModel | None = None
         self._updated: dict[int, LocalModel | None] = {}
@@ -138,50 +129,9 @@ class BatchEvaluation:
         return self.ensemble.nearest_by_mean(self.X.mean(axis=0), self.n_candidates)
 
     @cached_property
-    def closest(self) -> list[int]:
-        """Numbers of the models that are nearest to the rows of the batch: first the candidates, then more."""
-        return self.ensemble.nearest_by_votes(self.X, max(self.n_candidates, self.learner.n_neighbours + 1))
-
-    @cached_property
     def candidates(self) -> list[int]:
         """The nearest models that can learn the batch: an update that fails, or is not finite, is no candidate."""
-        return self.screen(self.nearest, by="movement")
-
-    def screen(self, numbers: Sequence[int], by: Literal["movement", "evidence"]) -> list[int]:
-        """Those of the models `numbers` that can learn the batch and, unless thorough, may be the best of them.
-
-        Closed-form updates show which may be: those that move little, or those with a large log evidence.
-        """
-        closed_forms: dict[int, ClosedFormUpdate] = {}
-        if not self._is_thorough and len(numbers) > 1:
-            closed_forms = self._closed_form_updates(numbers)
-            numbers = self._with_little_movement(closed_forms) if by == "movement" else _with_evidence(closed_forms)
-        for number in numbers:
-            if number not in self._updated:
-                self._update(self.ensemble, number, ALL_ROWS, closed_forms.get(number))
-        return [number for number in numbers if self._updated[number] is not None]
-
-    def _closed_form_updates(self, numbers: Sequence[int]) -> dict[int, ClosedFormUpdate]:
-        """Of those models for which it is finite."""
-        found: dict[int, ClosedFormUpdate] = {}
-        for number in numbers:
-            with suppress(ArithmeticError):
-                model = self.ensemble.models[number]
-                closed_form = self.learner.closed_form_update(model, self.X, self.y, self._rng())
-                self._n_evaluations += closed_form.n_evaluations
-                if np.isfinite(closed_form.log_evidence):
-                    found[number] = closed_form
-        return found
-
-    def _with_little_movement(self, closed_forms: dict[int, ClosedFormUpdate]) -> list[int]:
-        """By marginal Wasserstein distances: from the old model at its inputs, from the new model at the batch."""
-        at_rows, moved = self.new_model.predict(self.X), {}
-        for number, closed_form in closed_forms.items():
-            model = self.ensemble.models[number]
-            w_old = marginal_squared_wasserstein(model.predict(model.inputs), closed_form.at_inputs)
-            moved[number] = w_old + marginal_squared_wasserstein(at_rows, closed_form.at_rows)
-        least = min(filter(np.isfinite, moved.values()), default=0.0)
-        return [number for number, each in moved.items() if each <= _TIMES_THE_LEAST_MOVEMENT * least]
+        return [number for number in self.nearest if self.updated(number) is not None]
 
     # What models would become
 
@@ -207,12 +157,6 @@ class BatchEvaluation:
             w_new = squared_wasserstein(self.new_model.posterior(self.X), updated.posterior(self.X))
             self._distances[number] = Distances(w_old * self._target_unit**2, w_new * self._target_unit**2)
         return self._distances[number]
-
-    def uncompressed_evidence(self, number: int) -> float:
-        """Log evidence of the batch if model `number` could learn it without compression."""
-        updated = self.updated(number)
-        assert updated is not None, "only candidates have evidence"
-        return self.learner.uncompressed_evidence(self.ensemble.models[number], updated, self.X, self.y)
 
     # The decision
 
@@ -265,36 +209,19 @@ class BatchEvaluation:
 
     def _start(self, rows: slice | Indices) -> LocalModel:
         X, y = self.X[rows], self.y[rows]
-        model = self.learner.start(X, y, self._rng(), self._neighbours(self.ensemble, rows))
+        nearest = [self.ensemble.models[number] for number in self.ensemble.nearest_by_mean(X.mean(axis=0), 1)]
+        model: LocalModel = self.learner.start(X, y, self._rng(), *nearest)
         self._n_evaluations += model.n_evaluations
         return model
 
-    def _update(
-        self,
-        ensemble: Ensemble,
-        number: int,
-        rows: slice | Indices,
-        closed_form: ClosedFormUpdate | None = None,
-    ) -> LocalModel | None:
-        X, y, neighbours = self.X[rows], self.y[rows], self._neighbours(ensemble, rows, without=number)
-        model = None
+    def _update(self, ensemble: Ensemble, number: int, rows: slice | Indices) -> LocalModel | None:
+        X, y, model = self.X[rows], self.y[rows], None
         with suppress(ArithmeticError):
-            model = self.learner.update(ensemble.models[number], X, y, self._rng(), neighbours, closed_form)
+            model = self.learner.update(ensemble.models[number], X, y, self._rng())
             self._n_evaluations += model.n_evaluations
         self._updated[number] = model
         self._evidence[number] = None if model is None else self._in_user_units(model, len(y))
         return model
-
-    def _neighbours(self, ensemble: Ensemble, rows: slice | Indices, without: int | None = None) -> list[Neighbour]:
-        """The models that inform the hyperparameters of one that learns these rows."""
-        n_neighbours, is_the_batch = self.learner.n_neighbours, rows is ALL_ROWS and ensemble is self.ensemble
-        if n_neighbours <= 1:
-            numbers = self.nearest if is_the_batch else ensemble.nearest_by_mean(self.X[rows].mean(axis=0), 1)
-            numbers = numbers[:n_neighbours]
-        else:
-            numbers = self.closest if is_the_batch else ensemble.nearest_by_votes(self.X[rows], n_neighbours + 1)
-        models = [cast(Any, ensemble.models[number]) for number in numbers if number != without]
-        return [Neighbour(model.theta, model.scales) for model in models[:n_neighbours]]
 
     def _rng(self) -> np.random.Generator:
         """The same random numbers for every model of a step, in whatever order they are evaluated."""
@@ -303,8 +230,3 @@ class BatchEvaluation:
     def _in_user_units(self, model: LocalModel, n_rows: int) -> float:
         """The log evidence of the model's latest rows: a density, per unit of the target for each row."""
         return model.log_evidence - n_rows * float(np.log(self._target_unit))
-
-
-def _with_evidence(closed_forms: dict[int, ClosedFormUpdate]) -> list[int]:
-    best = max((each.log_evidence for each in closed_forms.values()), default=0.0)
-    return [number for number, each in closed_forms.items() if each.log_evidence >= best - _NATS_BELOW_THE_BEST]

@@ -90,17 +90,13 @@ class NearestIndex:
         return _Tree([self.points[number] for number in numbers], numbers) if numbers else None
 
     def owners(self, X: Array, n_models: int = 1) -> Indices:
-        """The models with the nearest points, as `nearest` finds them."""
-        return self.nearest(X, n_models)[0]
-
-    def nearest(self, X: Array, n_models: int) -> tuple[Indices, Array]:
         """The `n_models` different models with the nearest points to each row of `X` (n, d), nearest first.
 
         Of models that are equally near the oldest comes first.
 
         Returns
         -------
-        (n, n_models) model numbers, at most as many as there are models, and the distances of their nearest points.
+        (n, n_models) model numbers, at most as many as there are models.
         """
         is_recent = np.zeros(len(self.points), dtype=bool)
         is_recent[list(self.recent)] = True
@@ -116,7 +112,7 @@ class NearestIndex:
             distances = np.take_along_axis(distances, order, axis=1)
             owners = np.take_along_axis(owners, order, axis=1)
             upper_bound = distances[:, -1]
-        return owners, distances
+        return owners
 
 
 def _is_first_of_its_kind(labels: Indices) -> NDArray[np.bool_]:

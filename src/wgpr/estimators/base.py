@@ -305,9 +305,8 @@ def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
     if weights.shape != (len(X),):
         raise ValueError(f"sample_weight has shape {weights.shape}; it must be ({len(X)},), a weight for each row of X")
     if not ((weights >= _LEAST_WEIGHT) & (weights <= 1.0 / _LEAST_WEIGHT)).all():
-        raise ValueError(
-            f"sample_weight must be between {_LEAST_WEIGHT:g} and {1.0 / _LEAST_WEIGHT:g}; leave out rows of no weight"
-        )
+        limits = f"between {_LEAST_WEIGHT:g} and {1.0 / _LEAST_WEIGHT:g}"
+        raise ValueError(f"sample_weight must be {limits}; leave out rows of zero weight")
     return weights
 
 

@@ -21,7 +21,7 @@ from wgpr.rules.prediction import PredictionRule, predict_jointly, predict_with_
 HISTORY_SIZE = 10_000
 
 # Rows that units and the first territory are made of.
-_FIRST_ROWS = 20
+N_FIRST_ROWS = 20
 
 LearnerFactory = Callable[[Array, Array, Units], Learner[Any]]
 AnyEnsemble = Ensemble | Territories
@@ -122,9 +122,13 @@ class BatchMethod(Method):
         state = with_pending(state, X, y, weights)
         if state.learner is None and len(state.pending_y) >= self.n_first:
             state = self._begun(state, state.pending_X[: self.n_first], state.pending_y[: self.n_first])
-        while state.learner is not None and len(state.pending_y) >= self.batch_size:
+        if state.learner is None or len(state.pending_y) < self.batch_size:
+            return state
+        while len(state.pending_y) >= self.batch_size:
             state = self._stepped(state)
-        return state
+        # Copies, so that learned rows are not kept in memory.
+        X, y, weights = state.pending_X.copy(), state.pending_y.copy(), state.pending_weights.copy()
+        return replace(state, pending_X=X, pending_y=y, pending_weights=weights)
 
     def flushed(self, state: State) -> State:
         if state.learner is None and len(state.pending_y):
@@ -208,16 +212,16 @@ class TerritoryMethod(Method):
 
     def fitted(self, state: State, X: Array, y: Array, weights: Array) -> State:
         state = self.learned(state, X, y, weights)
-        return state if len(state.ensemble) else self._begun(state)
+        return self.begun(state)
 
     def learned(self, state: State, X: Array, y: Array, weights: Array) -> State:
         if not len(state.ensemble):
-            n_missing = _FIRST_ROWS - len(state.pending_y)
+            n_missing = N_FIRST_ROWS - len(state.pending_y)
             state = with_pending(state, X[:n_missing], y[:n_missing], weights[:n_missing])
             X, y, weights = X[n_missing:], y[n_missing:], weights[n_missing:]
-            if len(state.pending_y) < _FIRST_ROWS:
+            if len(state.pending_y) < N_FIRST_ROWS:
                 return state
-            state = self._begun(state)
+            state = self.begun(state)
         if not len(y):
             return state
         assert state.units is not None
@@ -249,7 +253,7 @@ class TerritoryMethod(Method):
         return 0
 
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
-        state = state if len(state.ensemble) else self._begun(state)
+        state = self.begun(state)
         assert state.units is not None
         return state.ensemble, state.units
 
@@ -272,8 +276,10 @@ class TerritoryMethod(Method):
     def _factor(self, state: State) -> float:
         return state.calibration.factor if self.calibrated else 1.0
 
-    def _begun(self, state: State) -> State:
-        """The state with units and the first territory, made of the pending rows."""
+    def begun(self, state: State) -> State:
+        """The state with units and at least one territory, made of the pending rows if there is none yet."""
+        if len(state.ensemble):
+            return state
         X, y, weights = state.pending_X, state.pending_y, state.pending_weights
         units = Units.of(X, y, is_isotropic=False)
         territories = Territories.begin(self.settings.kernel, units.inputs(X), columns(units.targets(y)), weights)

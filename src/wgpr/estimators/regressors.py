@@ -1,4 +1,4 @@
-"""The five regressors: each is a learner, a splitting rule, a prediction rule and a batching rule on one skeleton."""
+"""The five regressors: each makes a method from its settings."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -190,8 +190,9 @@ class WGPRegressor(OnlineRegressor):
         """A setting without effect is an error."""
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         for name in names:
-            value = getattr(self, name)
-            if value is not defaults[name] and not (isinstance(value, str | int | float) and value == defaults[name]):
+            value, default = getattr(self, name), defaults[name]
+            is_plain = isinstance(value, str | int | float | np.generic)
+            if value is not default and not (is_plain and value == default):
                 raise ValueError(f"{name}={value!r} has no effect with {method}; leave it out, or {remedy}")
 
 

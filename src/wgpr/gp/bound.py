@@ -18,7 +18,6 @@ from wgpr.gp.linalg import (
     Array,
     cholesky,
     cholesky_with_jitter,
-    column_squares,
     diagonal,
     inner,
     inverse_lower,
@@ -51,19 +50,9 @@ class Summary:
     def __len__(self) -> int:
         return len(self.r)
 
-    @classmethod
-    def of_rows(cls, X: Array, y: Array, noise: float) -> "Summary":
-        """Rows `X` (n, d), `y` (n,) or (n, k) as observations."""
-        return cls(X, np.eye(len(y)) / noise, y / noise)
-
     def around(self, shift: float | Array) -> "Summary":
         """The same observations of a field that is everywhere `shift` higher, a number for each output."""
         return Summary(self.Z, self.R, self.r + np.multiply.outer(self.R.sum(axis=1), shift))
-
-    def faded(self, rate: float) -> "Summary":
-        """The same observations with larger noise: a fraction `rate` of their precision is forgotten."""
-        weight = np.sqrt(1.0 - rate)
-        return Summary(self.Z, weight * self.R, weight * self.r)
 
     def joined(self, *others: "Summary") -> "Summary":
         """These and others together, as observations of one field."""
@@ -193,13 +182,6 @@ class Fit:
         by_Z *= -0.5
         np.matmul(by_Z, self.L_inverse, out=G[:, n_inputs:])
         return G
-
-    def at_observations(self) -> tuple[Array, Array]:
-        """Mean (n,) or (n, k) and variance (n,) of the field at the batch and at the old pseudo-inputs, n = N + M_a."""
-        k = self.L_inverse @ self._block.K[:, : len(self.observations.inputs)]
-        prior = self.observations.kernel.variance(self.theta)
-        variance = prior - column_squares(k) + column_squares(self._L_B_inverse @ k)
-        return k.T @ self.alpha, np.maximum(variance, 0.0)
 
     def summary(self) -> Summary:
         """All that has been seen, as pseudo-observations at `Z`: `R = U L^-1`."""

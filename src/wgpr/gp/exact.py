@@ -1,6 +1,5 @@
 """The exact model of LGPR: a small Gaussian process on its own data, hyperparameters shared (docs/method.md, 5)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +27,7 @@ from wgpr.gp.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.model import ClosedFormUpdate, Neighbour, seen_by_both
+from wgpr.gp.model import seen_by_both
 from wgpr.gp.optimize import fit_hyperparameters
 
 
@@ -109,9 +108,7 @@ class ExactLearner:
     mean: float | Array
     max_samples: int | None = None
 
-    n_neighbours = 0  # hyperparameters are shared
-
-    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> ExactModel:
+    def start(self, X: Array, y: Array, rng: np.random.Generator, nearest: ExactModel | None = None) -> ExactModel:
         n_features = X.shape[1]
         inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
         nothing = ExactModel(
@@ -120,18 +117,8 @@ class ExactLearner:
         )  # fmt: skip
         return self.update(nothing, X, y, rng)
 
-    def update(
-        self,
-        model: ExactModel,
-        X: Array,
-        y: Array,
-        rng: np.random.Generator,
-        neighbours: Sequence[Neighbour] = (),
-        closed_form: ClosedFormUpdate | None = None,
-    ) -> ExactModel:
+    def update(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ExactModel:
         """Extend the factor by the new rows; if these are too many, choose the rows to keep and factor again."""
-        if closed_form is not None:
-            return closed_form.warm_start
         inputs, targets = np.concatenate([model.inputs, X]), np.concatenate([model.targets, y])
         L, log_evidence = self._grown(model, X, y)
         if self.max_samples is not None and len(inputs) > self.max_samples:
@@ -141,15 +128,6 @@ class ExactLearner:
         centre = running_mean(model.centre, model.n_seen, X)
         n_seen = model.n_seen + len(X)
         return ExactModel.of_rows(self.kernel, self.theta, self.mean, inputs, targets, n_seen, centre, log_evidence, L)
-
-    def closed_form_update(self, model: ExactModel, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
-        """The update itself, which is in closed form."""
-        updated = self.update(model, X, y, rng)
-        return ClosedFormUpdate(updated.predict(X), updated.predict(model.inputs), updated.log_evidence, updated)
-
-    def uncompressed_evidence(self, model: ExactModel, updated: ExactModel, X: Array, y: Array) -> float:
-        """The evidence of the update, which is computed before any row is dropped."""
-        return updated.log_evidence
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
@@ -167,9 +145,6 @@ class ExactLearner:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
         n_seen, centre = seen_by_both(model, other)
         return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
-
-    def refine_with_neighbours(self, model: ExactModel, neighbours: Sequence[ExactModel]) -> ExactModel:
-        return model
 
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
         """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.

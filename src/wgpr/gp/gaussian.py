@@ -25,12 +25,3 @@ def squared_wasserstein(p: Gaussian, q: Gaussian) -> float:
     overlap = np.linalg.svd(square_root(p.covariance).T @ square_root(q.covariance), compute_uv=False).sum()
     traces = p.covariance.trace() + q.covariance.trace()
     return float(inner(shift, shift) + n_outputs(shift) * max(traces - 2.0 * overlap, 0.0))
-
-
-def marginal_squared_wasserstein(p: tuple[Array, Array], q: tuple[Array, Array]) -> float:
-    """The sum of squared 2-Wasserstein distances between marginals: `sum (m1 - m2)^2 + (s1 - s2)^2`.
-
-    p, q : means (n,) or (n, k) and variances (n,).
-    """
-    shift, widening = q[0] - p[0], np.sqrt(q[1]) - np.sqrt(p[1])
-    return inner(shift, shift) + n_outputs(shift) * inner(widening, widening)

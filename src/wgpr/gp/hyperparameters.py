@@ -1,6 +1,5 @@
-"""Scales of a model's data, default hyperparameters for them, and priors of the hyperparameters (docs/joining.md)."""
+"""Scales of a model's data, and defaults and priors of its hyperparameters (docs/territories.md, 2)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +26,6 @@ LENGTHSCALE_FACTORS = (0.5, 2.0)
 # Prior standard deviation of log hyperparameters: of a new model, and of a model from one batch to the next.
 STD_OF_NEW = 0.7
 STD_OF_STEP = 0.25
-
-# Least prior standard deviation of a new model, however much its neighbours agree.
-_LEAST_STD_OF_NEW = 0.2
-
-# Rows that determine the noise at the most; older ones are discounted, so that it can change.
-_ROWS_OF_NOISE = 200
 
 
 @dataclass(frozen=True)
@@ -125,32 +118,9 @@ class HyperPrior:
         return cls(mean, np.full(len(mean), std), np.stack([_corner(kernel, scales, side) for side in (0, 1)]))
 
     @classmethod
-    def of_new_model(cls, kernel: Kernel, scales: Scales, neighbours: Sequence[Hyperparameters] = ()) -> "HyperPrior":
-        """Before any learning: like the neighbours, as far as they agree; default values if there are none."""
-        default = cls.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
-        if not neighbours:
-            return default
-        logs = np.array([theta.to_log() for theta in neighbours])
-        std = np.sqrt(logs.var(axis=0) + default.std**2 / (1 + len(logs)))  # few neighbours are a small sample
-        return cls(logs.mean(axis=0), std.clip(_LEAST_STD_OF_NEW, default.std), default.box)
-
-    @classmethod
-    def of_next_batch(
-        cls,
-        kernel: Kernel,
-        scales: Scales,
-        theta: Hyperparameters,
-        n_seen: int,
-        neighbours: Sequence[Hyperparameters],
-    ) -> "HyperPrior":
-        """For a model that has learned `theta` from `n_seen` rows: close to that, and like the neighbours.
-
-        The summary of a model has no information on its noise. The prior has the standard deviation that so many rows
-        determine the noise with: the variance of its logarithm is 1 / 2n.
-        """
-        own = cls.around(kernel, scales, theta, STD_OF_STEP)
-        own.std[-1] = min(STD_OF_STEP, (2.0 * min(n_seen, _ROWS_OF_NOISE)) ** -0.5)
-        return own.combined(cls.of_new_model(kernel, scales, neighbours))
+    def of_new_model(cls, kernel: Kernel, scales: Scales) -> "HyperPrior":
+        """Before any learning: around default values."""
+        return cls.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
 
     def combined(self, other: "HyperPrior") -> "HyperPrior":
         """The product of two priors, in the box of this one."""

@@ -17,9 +17,6 @@ _APART = 0.03
 # Up to so many rows the whole covariance matrix is computed at once, which is faster than row by row.
 _FEW = 1000
 
-# Each model has at least so many pseudo-inputs, so that the nearest-input lookup covers its region.
-_LEAST_INDUCING = 20
-
 
 def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:
     """Indices of up to `n` rows of `X`, each with the largest conditional variance given those before it.
@@ -50,26 +47,6 @@ def _with_furthest(scaled: Array, chosen: Indices, n: int) -> Indices:
         indices.append(furthest)
         gaps = np.minimum(gaps, ((scaled - scaled[furthest]) ** 2).sum(axis=1))
     return np.array(indices, dtype=np.intp)
-
-
-def select_inducing(
-    kernel: Kernel, theta: Hyperparameters, X: Array, weights: Array, n: int, tolerance: float
-) -> Indices:
-    """Indices of the rows of `X` (N, d), at most `n`, that explain all of them to within `tolerance`.
-
-    At least 20, so that the nearest-input lookup covers the region.
-
-    weights : (N,) precision of the observation at each row. The weighted sum of conditional variances is what is left
-        unexplained; each next row has the largest weighted variance.
-    """
-    choice = _Selection(kernel, theta, X, n)
-    while choice.n_left:
-        matters = weights * choice.unexplained
-        pivot = int(np.argmax(matters))
-        if choice.indices and (matters.sum() <= tolerance or choice.is_explained(pivot)):
-            break
-        choice.take(pivot)
-    return _with_furthest(X / theta.lengthscales, np.array(choice.indices, dtype=np.intp), min(n, _LEAST_INDUCING))
 
 
 def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int = 0) -> Indices:

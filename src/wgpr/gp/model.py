@@ -1,13 +1,11 @@
 """What every local model and every learner can do: the contract between the mathematics and the ensemble."""
 
-from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from wgpr.gp.gaussian import Gaussian
-from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array
 
@@ -55,29 +53,6 @@ class PickledByFields:
         return {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
 
 
-class Neighbour(NamedTuple):
-    """What a learner uses of a neighbouring model."""
-
-    theta: Hyperparameters
-    scales: Scales
-
-
-class ClosedFormUpdate(NamedTuple):
-    """An update without any optimisation, which shows whether the full update is worth trying.
-
-    at_rows : mean (n,) or (n, k) and variance (n,) of the field at the rows; at_inputs : at the model's old inputs.
-    log_evidence : of the rows, given the model.
-    warm_start : for the optimiser of the full update.
-    n_evaluations : number of evaluations of the bound.
-    """
-
-    at_rows: tuple[Array, Array]
-    at_inputs: tuple[Array, Array]
-    log_evidence: float
-    warm_start: Any = None
-    n_evaluations: int = 0
-
-
 Model = TypeVar("Model", bound=LocalModel)
 
 
@@ -88,44 +63,20 @@ class Learner(Protocol[Model]):
     def theta(self) -> Hyperparameters | None:
         """Hyperparameters that all models share, or None if each learns its own."""
 
-    @property
-    def n_neighbours(self) -> int:
-        """How many neighbours inform the hyperparameters of a model."""
+    def start(self, X: Array, y: Array, rng: np.random.Generator, nearest: Model | None = None) -> Model:
+        """A new model of the rows `X` (n, d), `y` (n,) or (n, k); the nearest model informs its prior."""
 
-    def start(self, X: Array, y: Array, rng: np.random.Generator, neighbours: Sequence[Neighbour] = ()) -> Model:
-        """A new model of the rows `X` (n, d), `y` (n,) or (n, k); neighbours, closest first, inform its prior."""
-
-    def update(
-        self,
-        model: Model,
-        X: Array,
-        y: Array,
-        rng: np.random.Generator,
-        neighbours: Sequence[Neighbour] = (),
-        closed_form: ClosedFormUpdate | None = None,
-    ) -> Model:
-        """The model that has learned these rows too; raises ArithmeticError if there is none.
-
-        closed_form : the closed-form update by the same rows, if it is known.
-        """
-
-    def closed_form_update(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> ClosedFormUpdate:
-        """The update without optimisation; raises ArithmeticError if there is none."""
-
-    def uncompressed_evidence(self, model: Model, updated: Model, X: Array, y: Array) -> float:
-        """Log evidence of the rows given the model, if the update had not to compress anything."""
+    def update(self, model: Model, X: Array, y: Array, rng: np.random.Generator) -> Model:
+        """The model that has learned these rows too; raises ArithmeticError if there is none."""
 
     def quick_fit(self, X: Array, y: Array) -> Model:
         """A model of a few rows with default hyperparameters, to answer before the first batch is full."""
 
-    def condition(self, model: Model, X: Array, y: Array) -> LocalModel:
+    def condition(self, model: Model, X: Array, y: Array) -> Model:
         """The model conditioned on more rows, exactly and with the same hyperparameters."""
 
     def merge(self, model: Model, other: Model) -> Model:
         """One model of all that both have seen, with the hyperparameters of the first."""
-
-    def refine_with_neighbours(self, model: Model, neighbours: Sequence[Model]) -> Model:
-        """The model after its hyperparameters were fitted to its neighbours' observations too, closest first."""
 
 
 def seen_by_both(model: LocalModel, other: LocalModel) -> tuple[int, Array]:

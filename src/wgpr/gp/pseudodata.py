@@ -167,10 +167,31 @@ def thin(
         if missed_trace + 0.5 * (_log_det_of_sites(K_ZZ, precision) - log_det) > max_loss:
             return None
     by_prior = solve_lower_transposed(L_Z, V @ (q[:, None] * beta))  # K_ZZ^-1 times the posterior mean
-    limit = _FARTHEST_VALUE / np.sqrt(precision)[:, None]
-    posterior_mean = data.t[kept] - beta[kept] / q[kept, None]
-    t = posterior_mean + (by_prior / precision[:, None]).clip(-limit, limit)
+    t = data.t[kept] - beta[kept] / q[kept, None] + _limited(by_prior, precision)
     return PseudoData(data.Z[kept], t, precision, np.zeros(len(kept), dtype=np.bool_))
+
+
+def from_posterior(
+    kernel: Kernel, theta: Hyperparameters, mean: Array, Z: Array, posterior_mean: Array, variance: Array
+) -> PseudoData:
+    """Pseudo-data at `Z` (m, d) with this posterior mean (m, k) and variance (m,) there, under a prior mean (k,).
+
+    Places that have no share of their own in the posterior are left out.
+    """
+    K = kernel(theta, Z, Z)
+    prior = K.diagonal()
+    variance = variance.clip(1e-12 * prior, (1.0 - 1e-6) * prior)
+    kept, precision = _matched(K, np.arange(len(Z)), 1.0 / variance - 1.0 / prior, variance)
+    L, _ = cholesky_with_jitter(K[np.ix_(kept, kept)])
+    by_prior = solve_lower_transposed(L, solve_lower(L, posterior_mean[kept] - mean))
+    t = posterior_mean[kept] + _limited(by_prior, precision)
+    return PseudoData(Z[kept], t, precision, np.zeros(len(kept), dtype=np.bool_))
+
+
+def _limited(by_prior: Array, precision: Array) -> Array:
+    """How far values are from the posterior mean: `K_ZZ^-1` times that (m, k), over the precisions, within limits."""
+    limit = _FARTHEST_VALUE / np.sqrt(precision)[:, None]
+    return (by_prior / precision[:, None]).clip(-limit, limit)
 
 
 def _greedy_order(B: Array) -> tuple[Indices, Array]:

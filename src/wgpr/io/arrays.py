@@ -6,7 +6,6 @@ float32 and holds what prediction needs: pseudo-inputs and whitened summary, or 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def pack_models(models: Sequence[Any], *, compact: bool) -> Arrays:
     parts = [_model_arrays(model, compact) for model in models]
     joins = {name: np.concatenate if name in _ROWS else np.stack for name in parts[0]}
     arrays = {name: join([part[name] for part in parts]) for name, join in joins.items()}
-    return {name: _to_32_bits(array) for name, array in arrays.items()} if compact else arrays
+    return {name: to_32_bits(array) for name, array in arrays.items()} if compact else arrays
 
 
 def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
@@ -81,7 +80,6 @@ def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
         return {**arrays, **factors, "targets": model.targets}
     prior = {
         "theta": model.theta.to_vector(),
-        "neighbourhood": model.shared.to_vector(),
         "mean": model.mean,
         "scales": np.append(model.scales.inputs, model.scales.target),
     }
@@ -100,12 +98,12 @@ def _summary(model: SparseModel) -> dict[str, Any]:
 
 def _whitened(model: SparseModel) -> dict[str, Any]:
     """The whitened summary for hyperparameters and pseudo-inputs that are rounded already, as they will be loaded."""
-    theta = Hyperparameters.from_vector(_rounded(model.theta.to_vector()), model.inputs.shape[1])
-    U, r = model.whitened_summary(theta, _rounded(model.inputs))
+    theta = Hyperparameters.from_vector(rounded(model.theta.to_vector()), model.inputs.shape[1])
+    U, r = model.whitened_summary(theta, rounded(model.inputs))
     return {"n_summary": len(r), "U": U[np.triu_indices(len(U), m=U.shape[1])], "r": r}
 
 
-def _rounded(array: Array) -> Array:
+def rounded(array: Array) -> Array:
     """The nearest numbers that float32 can hold."""
     with np.errstate(over="ignore"):
         rounded = array.astype(np.float32).astype(np.float64)
@@ -114,8 +112,11 @@ def _rounded(array: Array) -> Array:
     return rounded
 
 
-def _to_32_bits(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.int32) if array.dtype.kind == "i" else _rounded(array).astype(np.float32)
+def to_32_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Of integers, 64 bits where 32 do not hold them."""
+    if array.dtype.kind == "i":
+        return array if np.abs(array).max(initial=0) >= 2**31 else array.astype(np.int32)
+    return rounded(array).astype(np.float32)
 
 
 # Arrays to models
@@ -123,7 +124,7 @@ def _to_32_bits(array: NDArray[Any]) -> NDArray[Any]:
 
 def unpack_models(arrays: Arrays, learner: Any, n_features: int, outputs: Shape, *, compact: bool) -> list[Any]:
     """The models that were packed. learner : the one that made them; outputs : () or (k,), shape of a target."""
-    reader = _Reader(arrays, n_features, outputs)
+    reader = Reader(arrays, n_features, outputs)
     fields: dict[str, Sequence[Any]] = {
         "n_seen": reader.counts("n_seen", least=1).tolist(),
         "centre": reader.per_model("centre", n_features),
@@ -138,7 +139,7 @@ def unpack_models(arrays: Arrays, learner: Any, n_features: int, outputs: Shape,
     return [make(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
 
 
-class _Reader:
+class Reader:
     """Checks each array of a file when it is read, and splits it by models. The parts are read-only.
 
     n_inputs : (J,) pseudo-inputs (or rows) of each model; inputs : (M, d) of each; outputs : () or (k,).
@@ -165,7 +166,7 @@ class _Reader:
     def rows(self, name: str, sizes: Indices, *shape: int) -> list[Array]:
         """An array (size, *shape) for each model."""
         array = read_array(self.arrays, name, "f", None, *shape)
-        return [read_only(part.copy()) for part in _split(array, sizes, name)]
+        return [read_only(part.copy()) for part in split(array, sizes, name)]
 
     def triangles(self, name: str) -> list[Array]:
         """A Cholesky factor (M, M) for each model."""
@@ -181,7 +182,7 @@ class _Reader:
         return [Hyperparameters.from_vector(vector, self.n_features) for vector in vectors]
 
 
-def _sparse_models(reader: _Reader, kernel: Any, fields: dict[str, Sequence[Any]], compact: bool) -> list[SparseModel]:
+def _sparse_models(reader: Reader, kernel: Any, fields: dict[str, Sequence[Any]], compact: bool) -> list[SparseModel]:
     M, K = reader.n_inputs, reader.counts("n_summary")
     require(bool((K <= M).all()), "array n_summary")
     r = reader.rows("r", K, *reader.outputs)
@@ -200,17 +201,7 @@ def _sparse_models(reader: _Reader, kernel: Any, fields: dict[str, Sequence[Any]
         R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
         fields |= {"summary": list(map(Summary, reader.inputs, R, r)), "L_B": reader.triangles("L_B")}
         fields |= {"log_normaliser": reader.per_model("log_normaliser")}
-    models = [make(kernel, **model) for model in _each(fields)]
-    if "neighbourhood" not in reader.arrays:  # format 1
-        return models
-    shared = reader.thetas("neighbourhood", kernel.n_shape)
-    return [_with_neighbourhood(*pair) for pair in zip(models, shared, strict=True)]
-
-
-def _with_neighbourhood(model: SparseModel, theta: Hyperparameters) -> SparseModel:
-    """The model with hyperparameters for use with neighbours, if these differ from its own."""
-    is_own = np.array_equal(model.theta.to_vector(), theta.to_vector())
-    return model if is_own else replace(model, neighbourhood=theta)
+    return [make(kernel, **model) for model in _each(fields)]
 
 
 def _each(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
@@ -218,7 +209,7 @@ def _each(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(fields, values, strict=True)) for values in zip(*fields.values(), strict=True)]
 
 
-def _split(array: NDArray[Any], sizes: Indices, name: str) -> list[NDArray[Any]]:
+def split(array: NDArray[Any], sizes: Indices, name: str) -> list[NDArray[Any]]:
     """Parts of these sizes, which must add up to the length of the array."""
     is_sum = bool((sizes >= 0).all() and (sizes <= len(array)).all()) and int(sizes.sum()) == len(array)
     require(is_sum, f"array {name}")
@@ -257,7 +248,7 @@ def unpack_history(arrays: Arrays, n_steps: int) -> tuple[StepRecord, ...]:
         fields[field] = _with_none(read_array(arrays, name, kind, n_records, finite=field != "evidence_new"))
     for field, (name, kind, shape) in _LISTS.items():
         values = read_array(arrays, field, kind, None, *shape, finite=False)
-        fields[field] = map(_with_none, _split(values, read_array(arrays, name, "i", n_records), field))
+        fields[field] = map(_with_none, split(values, read_array(arrays, name, "i", n_records), field))
     return tuple(map(_record, _each(fields)))
 
 

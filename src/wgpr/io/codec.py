@@ -5,25 +5,30 @@ Only classes on a fixed list are made from a file, and every value is checked: a
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.methods import N_FIRST_ROWS, TerritoryMethod
 from wgpr.estimators.regressors import METHODS, PUBLISHED
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.gp.sparse import AdaptiveSparseLearner, SparseLearner
+from wgpr.gp.linalg import one_blas_thread
+from wgpr.gp.sparse import SparseLearner
 from wgpr.io.arrays import Shape, pack_history, pack_models, read_array, unpack_history, unpack_models
-from wgpr.io.container import VERSION, Contents, MapError, require
-from wgpr.rules.batching import InOrder, Regional
+from wgpr.io.container import VERSION, Arrays, Contents, MapError, require
+from wgpr.io.conversion import converted_calibration, converted_header, converted_territories, is_old_default
+from wgpr.io.territories import pack_territories, unpack_territories
 from wgpr.rules.calibration import Calibration
-from wgpr.rules.prediction import Barycenter, BestFew, Joined, Nearest, RobustBCM, Weighted
-from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein, Worthwhile
+from wgpr.rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
+from wgpr.rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
 
 ESTIMATORS: Mapping[str, type[EnsembleRegressor]] = {kind.__name__: kind for kind in METHODS.values()}
 
@@ -32,13 +37,11 @@ _VALUES: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         SquaredExponential, Matern32, Matern52, RationalQuadratic, Hyperparameters,
-        Wasserstein, Worthwhile, Evidence, KernelDistance, Never, Always, InOrder, Regional,
-        Nearest, Weighted, BestFew, Barycenter, RobustBCM, Joined,
-        SparseLearner, AdaptiveSparseLearner, ExactLearner, Units,
+        Wasserstein, Evidence, KernelDistance, Never, Always,
+        Nearest, Weighted, BestFew, Barycenter, RobustBCM,
+        SparseLearner, ExactLearner, Units,
     )
 }  # fmt: skip
-_VALUES["GrowingLearner"] = AdaptiveSparseLearner  # its name in format 2
-
 
 # Number of rows, number of rows that are hashed, hash.
 _LEARNED_TABLE = r"\d{1,15} \d{1,15}:[0-9a-f]{16}"
@@ -90,7 +93,11 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
     kind, state = type(estimator).__name__, estimator._state
     if ESTIMATORS.get(kind) is not type(estimator):
         raise MapError(f"{kind} is not an estimator of wgpr's own, so its map could not be loaded; pickle it instead")
-    estimator._method()  # raises an error for a wrong setting: such a map could not be loaded
+    method = estimator._method()  # raises an error for a wrong setting: such a map could not be loaded
+    if len(state.ensemble) and isinstance(method, TerritoryMethod) is not isinstance(state.ensemble, Territories):
+        raise MapError("the settings describe another method than the one that learned; fit again, or restore them")
+    if compact and isinstance(method, TerritoryMethod):
+        state = method.begun(state)
     if compact and not len(state.ensemble):
         raise MapError("there is no model yet to save compactly; learn the waiting rows with flush() first")
     names, target_name = getattr(estimator, "feature_names_in_", None), estimator.target_name_
@@ -109,7 +116,12 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
     }
     if tables := [] if compact else list(getattr(estimator, "_learned_tables", ())):  # noted by the command line
         header["learned_tables"] = tables
-    models = pack_models(state.ensemble.models, compact=compact) if len(state.ensemble) else {}
+    models: Arrays = {}
+    if isinstance(state.ensemble, Territories):
+        header["kernel"] = to_json(state.ensemble.models[0].kernel, "kernel")
+        models = pack_territories(state.ensemble, compact=compact)
+    elif len(state.ensemble):
+        models = pack_models(state.ensemble.models, compact=compact)
     progress = encode_progress(state, compact=compact)
     return Contents(header | progress.header, models | progress.arrays)
 
@@ -123,8 +135,11 @@ def encode_progress(state: State, *, compact: bool) -> Contents:
         "bounds": to_json(state.bounds, "bounds"),
         "std_factor": calibration.factor if compact else calibration.initial_factor,
     }
-    arrays = {"waiting_X": state.pending_X, "waiting_y": state.pending_y, "residuals": calibration.residuals}
-    return Contents(header, {} if compact else arrays | pack_history(state.records))
+    if compact:
+        return Contents(header, {})
+    arrays = {"waiting_X": state.pending_X, "waiting_y": state.pending_y, "waiting_weights": state.pending_weights}
+    errors = {"error_counts": calibration.counts} if calibration.counts.any() else {}
+    return Contents(header, arrays | errors | pack_history(state.records))
 
 
 # Contents to estimator
@@ -132,21 +147,47 @@ def encode_progress(state: State, *, compact: bool) -> Contents:
 
 def decode_estimator(contents: Contents) -> EnsembleRegressor:
     """The estimator that was saved; any error means that the contents make no sense."""
-    header, arrays = _upgraded(contents.header, contents.version), contents.arrays
+    is_converted = is_old_default(contents.header, contents.version)
+    header = _upgraded(contents.header, contents.version)
     n_features, compact = _count(header, "n_features", least=1), header["compact"]
     outputs = (_count(header, "n_outputs", least=1),) if header.get("n_outputs") is not None else ()
     estimator = _unfitted(header, n_features, outputs)
-    units, learner, models = from_json(header["units"]), from_json(header["learner"]), []
-    if units is not None or learner is not None or "n_inputs" in arrays:
-        _check_units(units, n_features, outputs)
-        _check_learner(learner, n_features, outputs)
-    if "n_inputs" in arrays:
-        models = unpack_models(arrays, learner, n_features, outputs, compact=compact)
-    ensemble, seed = Ensemble.of(models, n_features), _count(header, "seed")
+    method, units, learner = estimator._method(), from_json(header["units"]), from_json(header["learner"])
     progress = decode_progress(contents, n_features, outputs, compact=compact)
-    require(len(models) + len(progress["pending_y"]) > 0, "list of models")
-    estimator._state = State(ensemble, seed, units=units, learner=learner, **progress)
+    ensemble: Ensemble | Territories = Ensemble.of([], n_features)
+    if units is not None or learner is not None or "n_inputs" in contents.arrays:
+        _check_units(units, n_features, outputs)
+    if isinstance(method, TerritoryMethod):
+        require(learner is None, "learner")
+        if "n_inputs" in contents.arrays:
+            kernel, n_learned = from_json(header["kernel"]), progress["n_seen"] - len(progress["pending_y"])
+            require(isinstance(kernel, Kernel) and n_learned >= 0, "kernel")
+            unpack = converted_territories if is_converted else unpack_territories
+            ensemble = unpack(contents.arrays, kernel, n_features, outputs, n_learned, compact=compact)
+    elif units is not None or learner is not None or "n_inputs" in contents.arrays:
+        _check_learner(learner, n_features, outputs)
+        if "n_inputs" in contents.arrays:
+            models = unpack_models(contents.arrays, learner, n_features, outputs, compact=compact)
+            ensemble = Ensemble.of(models, n_features)
+    require(len(ensemble) + len(progress["pending_y"]) > 0, "list of models")
+    state = State(ensemble, _count(header, "seed"), units=units, learner=learner, **progress)
+    estimator._state = _without_waiting_rows(state, method) if isinstance(method, TerritoryMethod) else state
     return estimator
+
+
+def _without_waiting_rows(state: State, method: TerritoryMethod) -> State:
+    """The state of territories. Rows that wait, in a map of format 2, are learned."""
+    X, y, weights = state.pending_X, state.pending_y, state.pending_weights
+    if not len(state.ensemble):
+        require(state.n_seen == len(y), "n_seen")
+        state = replace(state, units=None)
+        if len(y) < N_FIRST_ROWS:
+            return state
+    if not len(y):
+        return state
+    before = replace(state, pending_X=X[:0], pending_y=y[:0], pending_weights=weights[:0], n_seen=state.n_seen - len(y))
+    with one_blas_thread():
+        return method.learned(before, X, y, weights)
 
 
 def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
@@ -173,21 +214,30 @@ def decode_progress(contents: Contents, n_features: int, outputs: Shape, *, comp
     std_factor = header.get("std_factor", header.get("stretch", 1.0))  # "stretch" in format 2, none in format 1
     require(isinstance(bounds, np.ndarray) and bounds.shape == (2, n_features), "bounds")
     require(isinstance(std_factor, float) and 0 < std_factor < np.inf, "std_factor")
-    X, y, residuals = np.empty((0, n_features)), np.empty((0, *outputs)), np.empty((0, 3))
+    X, y, weights = np.empty((0, n_features)), np.empty((0, *outputs)), np.empty(0)
+    calibration = Calibration(initial_factor=std_factor)
     if not compact:
         X = read_array(arrays, "waiting_X", "f", None, n_features)
         y = read_array(arrays, "waiting_y", "f", len(X), *outputs)
-    if not compact and contents.version > 1:
-        residuals = read_array(arrays, "residuals", "f", None, 3, *(outputs if len(arrays["residuals"]) else ()))
-        require(bool((residuals[:, 1:] >= 0).all()), "residuals")
+        weights = np.ones(len(X))
+    if not compact and contents.version > 2:
+        weights = read_array(arrays, "waiting_weights", "f", len(X))
+        require(bool((weights > 0).all()), "array waiting_weights")
+    if not compact and "error_counts" in arrays:
+        counts = read_array(arrays, "error_counts", "f", len(calibration.counts))
+        require(bool((counts >= 0).all()), "array error_counts")
+        calibration = Calibration(counts, std_factor)
+    if is_old_default(header, contents.version):
+        calibration = converted_calibration(arrays, outputs, std_factor, compact=compact)
     return {
         "pending_X": X,
         "pending_y": y,
+        "pending_weights": weights,
         "bounds": bounds,
         "records": () if compact else unpack_history(arrays, n_steps),
         "n_steps": n_steps,
         "n_seen": _count(header, "n_seen"),
-        "calibration": Calibration(residuals, std_factor),
+        "calibration": calibration,
     }
 
 
@@ -195,21 +245,34 @@ def _upgraded(header: dict[str, Any], version: int) -> dict[str, Any]:
     """The header of an older format in the names of the current one, without settings that no longer exist."""
     if version == VERSION:
         return header
+    if is_old_default(header, version):
+        header = converted_header(header)
     settings, units = header["settings"], header["units"]
-    if version == 1 and header["estimator"] == "WGPRegressor":
-        settings = {**PUBLISHED, **settings}  # at that time these were the defaults
-    if settings.get("buffer_size", 1000) != 1000 and settings["batching"] == "regional":
-        sizes = {name: settings[name] for name in ("batch_size", "buffer_size")}
-        settings = {**settings, "batching": {"object": "Regional", **sizes}}
-    dropped = {"n_jobs", "history_size", "thorough", "buffer_size"}
-    # Settings without effect were allowed.
-    dropped |= {"threshold"} if settings.get("splitting", "wasserstein") != "wasserstein" else set()
-    dropped |= {"max_inducing", "forgetting"} if settings.get("n_inducing", "auto") != "auto" else set()
-    settings = {name: value for name, value in settings.items() if name not in dropped}
+    if header["estimator"] == "WGPRegressor":
+        settings = _upgraded_settings(settings, version)
+    settings = {name: value for name, value in settings.items() if name not in _RETIRED}
     if units is not None:
         new_names = {"zero": "target_offset", "height": "target_scale"}
         units = {new_names.get(name, name): value for name, value in units.items()}
     return {**header, "settings": settings, "units": units}
+
+
+# Settings of older formats that no longer exist.
+_RETIRED = {"n_jobs", "history_size", "thorough", "buffer_size", "batching", "max_inducing"}
+
+
+def _upgraded_settings(settings: dict[str, Any], version: int) -> dict[str, Any]:
+    """Settings of a `WGPRegressor`. At that time, settings without effect were allowed."""
+    if version == 1:
+        settings = {**PUBLISHED, **settings}  # at that time these were the defaults
+    if "n_inducing" not in settings:  # territories
+        return settings
+    dropped = {"forgetting"} | ({"prediction"} if settings.get("prediction") == "joined" else set())
+    if settings.get("splitting", "wasserstein") != "wasserstein":
+        dropped.add("threshold")
+    elif settings["threshold"] == "auto":
+        settings = {**settings, "splitting": "evidence"}  # the nearest to the rule of the old default
+    return {name: value for name, value in settings.items() if name not in dropped}
 
 
 def _count(header: Mapping[str, Any], name: str, least: int = 0) -> int:
@@ -223,7 +286,7 @@ def _are_names(names: Any, n_names: int = 0) -> bool:
 
 
 def _check_learner(learner: Any, n_features: int, outputs: Shape) -> None:
-    require(isinstance(learner, SparseLearner | AdaptiveSparseLearner | ExactLearner), "learner")
+    require(isinstance(learner, SparseLearner | ExactLearner), "learner")
     require(isinstance(learner.kernel, Kernel), "kernel")
     if isinstance(learner, ExactLearner):
         require(isinstance(learner.theta, Hyperparameters) and _is_of_targets(learner.mean, outputs), "learner")
@@ -231,11 +294,9 @@ def _check_learner(learner: Any, n_features: int, outputs: Shape) -> None:
         require(len(theta) == n_features + 2 + learner.kernel.n_shape and bool((theta > 0).all()), "learner")
         require(isinstance(learner.max_samples, int | None), "learner")
         return
-    limit = learner.n_inducing if isinstance(learner, SparseLearner) else learner.max_inducing
+    limit = learner.n_inducing
     require(type(limit) is int and limit > 0 and type(learner.max_iter) is int, "learner")
     require(isinstance(learner.learn_hyperparameters, bool), "learner")
-    if isinstance(learner, AdaptiveSparseLearner):
-        require(isinstance(learner.forgetting, float) and 0 <= learner.forgetting < 1, "learner")
 
 
 def _check_units(units: Any, n_features: int, outputs: Shape) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.state import State
 from wgpr.io import container
@@ -18,6 +19,7 @@ from wgpr.io.arrays import pack_models, unpack_models
 from wgpr.io.codec import decode_estimator, decode_progress, encode_estimator, encode_progress
 from wgpr.io.container import MAX_BYTES, Contents, MapError, require
 from wgpr.io.files import write_file
+from wgpr.io.territories import apply_difference, fingerprints, pack_difference
 
 # Values of the wrong kind lead to these errors, `MapError` among them.
 _WRONG_CONTENTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, MemoryError)
@@ -103,6 +105,10 @@ def _difference(before: State, after: State) -> Contents:
     """The models of `after` that learned something since `before`, an earlier state of the same stream."""
     if not _is_earlier(before, after):
         raise MapError("old is not an earlier state of new (different streams, or old was flushed); send the whole map")
+    if isinstance(before.ensemble, Territories) and isinstance(after.ensemble, Territories):
+        progress = encode_progress(after, compact=True)
+        header = {"base": _state_fingerprint(before), "n_models": len(after.ensemble), **progress.header}
+        return Contents(header, pack_difference(before.ensemble, after.ensemble))
     old, new = _fingerprints(before), _fingerprints(after)
     changed = [number for number, fingerprint in enumerate(new) if old[number : number + 1] != [fingerprint]]
     models = [after.ensemble.models[number] for number in changed]
@@ -118,30 +124,43 @@ def _updated_state(estimator: EnsembleRegressor, contents: Contents) -> State:
     ensemble, n_features, outputs = state.ensemble, estimator.n_features_in_, state.pending_y.shape[1:]
     if header["base"] != _state_fingerprint(state):
         raise MapError("it was not made for this map")
+    progress = decode_progress(contents, n_features, outputs, compact=True)
+    if isinstance(ensemble, Territories):
+        n_models = header["n_models"]
+        require(type(n_models) is int and 0 < n_models <= len(ensemble) + len(arrays["numbers"]), "n_models")
+        ensemble = apply_difference(ensemble, arrays, n_features, outputs, n_models, progress["n_seen"])
+        return replace(state, ensemble=ensemble, **progress)
     numbers = arrays["numbers"].tolist()
     models = unpack_models(arrays, state.learner, n_features, outputs, compact=True) if numbers else []
     for number, model in zip(numbers, models, strict=True):
         require(0 <= number <= len(ensemble), "numbers")
         ensemble = ensemble.with_model(model, number if number < len(ensemble) else None)
-    return replace(state, ensemble=ensemble, **decode_progress(contents, n_features, outputs, compact=True))
+    return replace(state, ensemble=ensemble, **progress)
 
 
 def _is_earlier(before: State, after: State) -> bool:
     """Whether one stream led from one state to the other, as far as the states show."""
-    if _stream(before) != _stream(after) or len(before.ensemble) > len(after.ensemble):
+    if _stream(before) != _stream(after):
         return False
-    pairs = zip(_fingerprints(before), _fingerprints(after), strict=False)
-    only_grew = all(old == new or old[0] < new[0] for old, new in pairs)
-    # Steps in both histories must agree, and the steps since must account for all rows learned since.
     earlier, later = ({record.number: replace(record, seconds=0.0) for record in s.records} for s in (before, after))
     agree = all(earlier[number] == later[number] for number in earlier.keys() & later.keys())
     n_steps, n_rows = after.n_steps - before.n_steps, after.ensemble.n_learned - before.ensemble.n_learned
+    if n_steps < 0 or n_rows < 0 or not agree:
+        return False
+    if isinstance(before.ensemble, Territories):
+        return True
+    pairs = zip(_fingerprints(before), _fingerprints(after), strict=False)
+    only_grew = all(old == new or old[0] < new[0] for old, new in pairs)
+    # The steps since must account for all rows learned since.
     since = [record.n_samples for number, record in later.items() if number >= before.n_steps]
-    return n_steps >= 0 and only_grew and agree and (len(since) < n_steps or sum(since) == n_rows)
+    has_all = len(before.ensemble) <= len(after.ensemble)
+    return has_all and only_grew and (len(since) < n_steps or sum(since) == n_rows)
 
 
-def _fingerprints(state: State) -> list[tuple[int, bytes]]:
+def _fingerprints(state: State) -> list[tuple[int, Any]]:
     """Of each model, rows seen and what else tells it from others; the same in the full and the compact form."""
+    if isinstance(state.ensemble, Territories):
+        return list(fingerprints(state.ensemble))
     numbers = [np.append(model.centre, model.log_evidence).astype(np.float32) for model in state.ensemble.models]
     return [(model.n_seen, mark.tobytes()) for model, mark in zip(state.ensemble.models, numbers, strict=True)]
 

@@ -1,1 +1,1 @@
-"""Rules that a method is made of: splitting, prediction, batching, calibration."""
+"""Rules that a method is made of: splitting, prediction, calibration."""

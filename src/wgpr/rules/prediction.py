@@ -7,7 +7,6 @@
 | `BestFew(3)` | a mixture of the few best, by closeness over variance (SOLAR GP) |
 | `Barycenter(3)` | the Wasserstein barycenter of the few nearest models |
 | `RobustBCM(3)` | a committee of the nearest model and more certain neighbours |
-| `Joined(3)` | a continuous mixture of the nearest models, each joined with its neighbours (the default) |
 
 Every rule averages the models' means with weights of its own, and gives a variance. Any object with the method
 `combine` is a rule:
@@ -21,25 +20,19 @@ Every rule averages the models' means with weights of its own, and gives a varia
 `query.X`, means and variances are in the ensemble's units (`units_` of an estimator), which converts the result.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wgpr.checks import require_count
 from wgpr.ensemble.ensemble import Ensemble, log_closeness
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
-from wgpr.gp.model import LocalModel
 
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
-
-# Exponent of the decay of a weight with distance, and the fraction of the largest weight below which others are zero.
-_STEEPNESS = 8
-_NEGLIGIBLE = 1e-3
 
 
 class Predictions(NamedTuple):
@@ -96,43 +89,32 @@ class Query:
 
     def __init__(self, ensemble: Ensemble, X: Array) -> None:
         self.ensemble, self.X = ensemble, X
-        self.model: Callable[[int], LocalModel] = ensemble.models.__getitem__  # that predicts for a model number
 
     def nearest(self, n_models: int) -> Indices:
         """(n, k) numbers of the models that own the nearest pseudo-inputs, nearest first; k <= n_models."""
         return self.ensemble.index.owners(self.X, min(n_models, len(self.ensemble)))
 
-    def nearest_with_distances(self, n_models: int) -> tuple[Indices, Array]:
-        """As `nearest`, and (n, k) the distances of their nearest pseudo-inputs."""
-        return self.ensemble.index.nearest(self.X, min(n_models, len(self.ensemble)))
-
     def log_closeness(self) -> Array:
         """(n, J): `-1/2 |(x - centre) / lengthscales|^2` to every model."""
         return log_closeness(self.X, self.ensemble.centres, self.ensemble.lengthscales)
 
-    def ask(self, members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Predictions:
-        """Predictions of the models `members` (n, k), each of its own queries.
-
-        is_asked : (n, k), at least one of each row; by default all. The others have mean zero, variance one and noise
-            one, and must get weight zero.
-        """
+    def ask(self, members: Indices) -> Predictions:
+        """Predictions of the models `members` (n, k), each of its own queries."""
         parts: list[Array] = []
-        for number, own in _by_model(members, is_asked):
-            model = self.model(number)
+        for number, own in _by_model(members):
+            model = self.ensemble.models[number]
             answer = (*model.predict(self.X[own // members.shape[1]]), np.full(len(own), model.theta.noise**2))
             if not parts:
-                n_outputs = answer[0].shape[1:]
-                parts = [np.zeros((members.size, *n_outputs)), np.ones(members.size), np.ones(members.size)]
+                parts = [np.empty((members.size, *part.shape[1:])) for part in answer]
             for part, values in zip(parts, answer, strict=True):
                 part[own] = values
         return Predictions(members, *(part.reshape(members.shape + part.shape[1:]) for part in parts))
 
 
-def _by_model(members: Indices, is_asked: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, Indices]]:
-    """For each model in `members` (n, k) that is asked: its number, and its places in `members.ravel()`."""
+def _by_model(members: Indices) -> Iterator[tuple[int, Indices]]:
+    """For each model in `members` (n, k): its number, and its places in `members.ravel()`."""
     flat = members.ravel()
-    places = np.arange(len(flat)) if is_asked is None else np.flatnonzero(is_asked)
-    order = places[np.argsort(flat[places], kind="stable")]
+    order = np.argsort(flat, kind="stable")
     numbers, firsts = np.unique(flat[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)
 
@@ -202,35 +184,6 @@ class Barycenter:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A continuous mixture of the nearest models, each joined with its neighbours.
-
-    A model and those neighbours that agree with it are one Gaussian process with all their observations, so that
-    predictions hardly change from one model to the next. Weights fall steeply with the distance, because models that do
-    not agree describe different fields, and with the variance. Disagreement adds to the variance.
-
-    n_models : the most models that answer; n_observations : the most observations of a joint model, its cost.
-    """
-
-    n_models: int = 3
-    n_observations: int = 1000
-
-    def __post_init__(self) -> None:
-        require_count("n_models", self.n_models)
-        require_count("n_observations", self.n_observations)
-
-    def combine(self, query: Query) -> Mixture:
-        members, distances = query.nearest_with_distances(self.n_models + 1)
-        is_last_one_out = members.shape[1] > self.n_models
-        reach = distances[:, -1:] if is_last_one_out else 2.0 * distances[:, -1:]
-        query.model = lambda number: query.ensemble.joint_model(number, self.n_observations)
-        closeness = _without_negligible(_fading(distances[:, : self.n_models], reach))
-        predictions = query.ask(members[:, : self.n_models], closeness > 0.0)
-        weights = closeness / (predictions.variances + predictions.noise)
-        return _mixture(predictions, weights / weights.sum(axis=1, keepdims=True))
-
-
-@dataclass(frozen=True)
 class RobustBCM:
     """The robust Bayesian committee machine of the nearest models, with the nearest in the place of the prior.
 
@@ -258,11 +211,6 @@ class RobustBCM:
         return Mixture(predictions, precisions / total[:, None], smallest / total)
 
 
-def _without_negligible(weights: Array) -> Array:
-    """Soft-threshold weights (n, k) below 0.1 % of the largest in their row."""
-    return np.maximum(weights - _NEGLIGIBLE * weights.max(axis=1, keepdims=True), 0.0)
-
-
 def _largest(scores: Array, n: int) -> Indices:
     """Columns of the `n` largest scores of each row, largest first."""
     n = min(n, scores.shape[1])
@@ -274,20 +222,6 @@ def _largest(scores: Array, n: int) -> Indices:
 def _normalised(log_weights: Array) -> Array:
     """Weights that sum to one, even where all of them would underflow."""
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _fading(distances: Array, reach: Array) -> Array:
-    """Weights (n, k) of models by `distances` (n, k), nearest first: `(1 - D / R)^2 / D^8`, so that they sum to one.
-
-    They are continuous, and zero from the `reach` R (n, 1) on: the distance of the first model without weight.
-    """
-    room = np.divide(distances, reach, out=np.zeros_like(distances), where=reach > 0)
-    room = np.maximum(1.0 - room, 0.0) ** 2
-    ratio = np.divide(distances[:, :1], distances, out=np.ones_like(distances), where=distances > 0)
-    weights = room * ratio**_STEEPNESS
-    total = weights.sum(axis=1, keepdims=True)
-    weights[total[:, 0] == 0, 0] = 1.0  # all models are equally far away
     return weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -358,7 +292,7 @@ def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple
     covariance = np.zeros((len(X), len(X)))
     for number, own in _by_model(mixture.predictions.members):
         weights, rows = mixture.weights.ravel()[own], own // mixture.weights.shape[1]
-        shared = query.model(number).posterior(X[rows]).covariance
+        shared = ensemble.models[number].posterior(X[rows]).covariance
         covariance[np.ix_(rows, rows)] += weights[:, None] * weights * shared
     mean = mixture.mean
     variances = columns(_of_each_output(mixture.variance, mean)).T

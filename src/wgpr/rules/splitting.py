@@ -3,7 +3,6 @@
 | rule | a batch starts a new model when |
 |---|---|
 | `Wasserstein(threshold)` | the posterior of every candidate would move too far (WGPR) |
-| `Worthwhile()` | the log evidence favours a new model by more than its penalty (the default) |
 | `Evidence()` | its log evidence is larger as a new model than given any candidate |
 | `KernelDistance(w_gen)` | a row is far from all models in input space (LGPR, SOLAR GP) |
 | `Never()`, `Always()` | never; always |
@@ -63,40 +62,8 @@ class Evidence:
             model = evaluation.updated(number)
             return -np.inf if model is None else model.log_evidence
 
-        best = max(evaluation.screen(evaluation.nearest, by="evidence"), key=evidence, default=None)
+        best = max(evaluation.candidates, key=evidence, default=None)
         if best is None or evaluation.new_model.log_evidence > evidence(best):
-            return _NEW_MODEL
-        return (Assignment(ALL_ROWS, best),)
-
-
-@dataclass(frozen=True)
-class Worthwhile:
-    """The candidate with the largest log evidence learns the batch, unless a new model is better.
-
-    There are two reasons for a new model. Another regime: the log evidence of the batch as a new model is larger by
-    more than the penalty for its hyperparameters, half the logarithm of the number of rows for each (Schwarz 1978). Or
-    no room: compression to the pseudo-inputs of the candidate costs more than `price` nats for each row and output.
-    Where the number of models is at its limit, only another regime is a reason.
-    """
-
-    price: float = 0.05
-
-    def __post_init__(self) -> None:
-        require_number("price", self.price, least=0.0)
-
-    def assign(self, evaluation: BatchEvaluation) -> Sequence[Assignment]:
-        numbers = evaluation.screen(evaluation.closest[: evaluation.n_candidates], by="evidence")
-        learned = {number: evaluation.updated(number) for number in numbers}
-        evidence = {number: model.log_evidence for number, model in learned.items() if model is not None}
-        if not evidence:
-            return _NEW_MODEL
-        best = max(evidence, key=lambda number: evidence[number])
-        n_targets, n_hyperparameters = evaluation.y.size, len(evaluation.new_model.theta.to_vector())
-        as_another_regime = evaluation.new_model.log_evidence - 0.5 * n_hyperparameters * np.log1p(n_targets)
-        with_more_room = -np.inf
-        if not evaluation.is_full:
-            with_more_room = evaluation.uncompressed_evidence(best) - self.price * n_targets
-        if max(as_another_regime, with_more_room) > evidence[best]:
             return _NEW_MODEL
         return (Assignment(ALL_ROWS, best),)
 
