@@ -63,7 +63,7 @@ def converted_territories(
     log_thetas = np.repeat([theta.to_log() for theta in thetas], sizes, axis=0)
     means = np.repeat([np.atleast_1d(model.mean) for model in models], sizes, axis=0)
     rows = np.repeat([model.n_seen / size for model, size in zip(models, sizes, strict=True)], sizes)
-    cuts, members = built(data.Z, TerritorySettings.capacity(n_features))
+    cuts, members = built(data.Z, TerritorySettings.sizes(n_features)[0])
     territories = [_territory(kernel, data[m], log_thetas[m], means[m], rows[m], n_learned) for m in members]
     return territories_of(territories, cuts, np.array([each.centre for each in territories]), n_learned)
 
