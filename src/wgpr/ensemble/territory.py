@@ -64,6 +64,9 @@ _MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
 
 
+# Rows with a smaller fraction of the typical weight say nothing about the scale of the values.
+_LEAST_TRUSTED = 0.01
+
 # Rounding of posterior covariances, relative to the prior variance.
 _ROUNDING = 1e-8
 
@@ -281,7 +284,7 @@ def _outlier_weights(L: Array, a: Array) -> Array:
 def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
     """The territory after its hyperparameters were fitted to its own pseudo-data and its halo."""
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of(own.Z, own.t, territory.mean), own.Z.std(axis=0)
+    scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), own.Z.std(axis=0)
     is_new_axis = territory.spread < spread / _SPREAD_GROWTH
     prior = _prior(territory, scales, spread, is_new_axis, surroundings)
     evidences = _evidences(territory, surroundings.halo)
@@ -313,6 +316,14 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
         theta = best(defaults(LENGTHSCALE_FACTORS), _MAX_ITER_FIRST)
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
     return replace(fitted_now, n_evaluations=evidences[0].n_evaluations).with_theta(theta)
+
+
+def _are_trusted(data: PseudoData) -> Mask:
+    """Which values (m,) say how large the field is: not those of rows with next to no weight, such as outliers."""
+    if not data.is_row.any():
+        return ~data.is_row
+    typical = np.median(data.precision[data.is_row])
+    return ~data.is_row | (data.precision >= _LEAST_TRUSTED * typical)
 
 
 def _evidences(territory: Territory, halo: PseudoData | None) -> list[Evidence]:
