@@ -109,9 +109,7 @@ def test_every_territory_holds_its_ground(many):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == len(X)
     assert max(len(model.data) for model in territories.models) <= TerritorySettings.capacity(2)
-    np.testing.assert_array_equal(
-        territories.log_thetas, [model.theta.to_log() for model in territories.models]
-    )
+    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
 
 
 def test_arrays_of_territories_fit_after_merging():
@@ -119,9 +117,7 @@ def test_arrays_of_territories_fit_after_merging():
     territories, records, _ = learned(X, y, max_models=4)
     assert len(territories) <= 4
     assert any(record.merged for record in records)
-    np.testing.assert_array_equal(
-        territories.log_thetas, [model.theta.to_log() for model in territories.models]
-    )
+    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
     for number, model in enumerate(territories.models):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == 1500
@@ -165,7 +161,6 @@ def test_forgetting_follows_a_field_that_changes():
                            - np.sin(2.0 * queries) - 2.0).mean()
         for forgetting in (0.0, 0.5)
     }  # fmt: skip
-    print(error)
     assert error[0.5] < 0.3
     assert error[0.5] < 0.5 * error[0.0]
 
@@ -209,7 +204,7 @@ def test_earlier_territories_stay_as_they_were(many):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
 def test_copies_answer_and_learn_alike(many, copied):
-    X, y, territories, *_ = many
+    X, _, territories, *_ = many
     other = copied(territories)
     for one, two in zip(territories.index.predict(X[::50]), other.index.predict(X[::50]), strict=True):
         np.testing.assert_array_equal(one, two)

@@ -125,6 +125,16 @@ def test_a_wide_range_of_first_values_is_no_spike():
 # Hyperparameters
 
 
+def test_rows_of_next_to_no_weight_say_nothing_about_the_scale():
+    X, y = stream(100)
+    y[50:55] += 1e4
+    territory = Territory.begin(RQ, X[:40], y[:40], np.ones(40))
+    territory = territory.with_rows(X[40:], y[40:], np.where(y[40:, 0] > 100.0, 1e-8, 1.0), 100)
+    theta = fitted(territory, ALONE).theta
+    assert theta.noise < 0.5
+    assert theta.amplitude < 5.0
+
+
 def test_the_fit_finds_what_the_data_have():
     territory = fitted(begun(300, seed=2), ALONE)
     assert territory.theta.noise == pytest.approx(0.2, rel=0.25)
