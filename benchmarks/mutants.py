@@ -109,7 +109,11 @@ MUTANTS: dict[str, Faults] = {
         ("n_seen = model.n_seen + other.n_seen", "n_seen = model.n_seen", "rows lost in a merger"),
     ],
     "gp/sparse.py": [
-        ("np.concatenate([model.inputs, X]))\n        return", "model.inputs)\n        return", "pending rows compressed"),
+        (
+            "np.concatenate([model.inputs, X]))\n        return",
+            "model.inputs)\n        return",
+            "pending rows compressed",
+        ),
         (
             "model.summary.joined(other.summary.around(other.mean - model.mean))",
             "model.summary",

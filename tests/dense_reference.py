@@ -35,7 +35,7 @@ def posterior(kernel, theta, mean, Z, t, precision, X):
     return Dense(mean + K_x.T @ inv(C) @ (t - mean), kernel(theta, X, X) - K_x.T @ inv(C) @ K_x)
 
 
-def forecast(kernel, theta, mean, known, rows, X, y, precision):
+def forecast(kernel, theta, mean, known, X, y, precision):
     """Log density of rows `y` (n, k) at `X` given what is known, (Z, t, precision); errors of each given all others."""
     predicted = posterior(kernel, theta, mean, *known, X)
     C = predicted.covariance + np.diag(1.0 / precision)
@@ -91,8 +91,7 @@ def answer(territories, owner, x, n_nearest):
         points = [(r, z, t, p * min(1.0, (last - r) / (last - full))) for r, z, t, p in points]
     _, Z, t, precision = (np.array(column) for column in zip(*points, strict=True))
     kept = precision > 0
-    predicted = posterior(kernel := models[0].kernel, theta, mean, Z[kept], t[kept], precision[kept], x[None])
-    assert kernel is models[-1].kernel
+    predicted = posterior(models[0].kernel, theta, mean, Z[kept], t[kept], precision[kept], x[None])
     return predicted.mean[0], predicted.covariance[0, 0], theta.noise**2
 
 

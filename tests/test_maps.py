@@ -7,7 +7,9 @@ import re
 import stat
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +34,15 @@ from streams import (
     streamed,
     travelling,
 )
-from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Regional, Wasserstein, WGPRegressor, load
+from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
+from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.gp.sparse import SparseLearner
 from wgpr.io import container
+from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
+from wgpr.io.territories import unpack_cuts
 from wgpr.rules.prediction import Nearest
 
 ROOT = Path(__file__).parents[1]
@@ -133,8 +139,9 @@ def test_rows_that_wait_are_saved(regressor, tmp_path):
 @every_estimator
 def test_arrays_of_a_loaded_model_are_read_only(regressor, tmp_path):
     for model in saved_and_loaded(fitted(regressor), tmp_path).models_:
-        assert not model.L.flags.writeable
         assert not model.inputs.flags.writeable
+        assert regressor is WGPRegressor or not model.L.flags.writeable
+        assert regressor is not WGPRegressor or not model.data.precision.flags.writeable
 
 
 def test_the_same_state_makes_the_same_file():
@@ -152,7 +159,7 @@ def test_what_cannot_be_saved_is_refused():
     with pytest.raises(MapError, match="prediction"):
         small(published, prediction=OwnRule()).partial_fit(X, y).to_bytes()
     with pytest.raises(MapError, match="OwnEstimator"):
-        OwnEstimator(batch_size=20).partial_fit(X, y).to_bytes()
+        OwnEstimator().partial_fit(X, y).to_bytes()
     with pytest.raises(ValueError, match="threshold"):  # nobody could load it
         fitted(published).set_params(threshold=-1.0).to_bytes()
     with pytest.raises(ValueError, match="not fitted"):
@@ -220,7 +227,8 @@ def test_numbers_beyond_float32_are_not_saved_compactly():
 def without_waiting_rows(estimator):
     """What the models alone know: a compact map, and a program of format 1, leave out the rows that wait."""
     state = estimator._state
-    return estimator._with_state(replace(state, pending_X=state.pending_X[:0], pending_y=state.pending_y[:0]))
+    none = {name: getattr(state, name)[:0] for name in ("pending_X", "pending_y", "pending_weights")}
+    return estimator._with_state(replace(state, **none))
 
 
 @every_online_estimator
@@ -313,6 +321,8 @@ def test_a_damaged_difference_is_refused():
 
 # Files
 
+CONVERTED = [f"format2-{name}.map" for name in ("wgpr", "wgpr-compact", "waiting")]
+
 
 @pytest.mark.parametrize("version", range(1, container.VERSION + 1))
 def test_an_old_map_keeps_loading(version):
@@ -324,9 +334,15 @@ def test_an_old_map_keeps_loading(version):
         knew_those_that_wait = version > 1 or not estimator.n_models_
         answering = estimator if knew_those_that_wait else without_waiting_rows(estimator)
         mean, std = answering.predict(queries(), return_std=True)
+        assert estimator.n_samples_seen_ == answers["n_seen"]
+        if name in CONVERTED:  # most of these queries are far from all rows
+            assert np.median(np.abs(mean - answers["mean"]) / answers["std"]) < 0.3
+            assert 0.7 < np.median(std / answers["std"]) < 1.3
+            assert estimator.n_pending_ == 0
+            continue
         np.testing.assert_allclose(mean, answers["mean"], rtol=1e-7)
         np.testing.assert_allclose(std, answers["std"], rtol=1e-6)
-        assert (estimator.n_samples_seen_, estimator.n_pending_) == (answers["n_seen"], answers["n_pending"])
+        assert estimator.n_pending_ == answers["n_pending"]
 
 
 @pytest.mark.parametrize("name", ["wgpr", "waiting", "wgpr-compact"])
@@ -345,16 +361,42 @@ def with_header(name, path, version=2, settings=(), **header):
     return path
 
 
-def test_retired_settings_are_translated(tmp_path):
-    """The number of waiting rows becomes a batching rule; the other settings had no effect on answers."""
-    expected = WGPRegressor(max_inducing=15, batch_size=20, batching=Regional(20, 40), optimizer_iterations=5)
-    expected.set_params(random_state=0)
+def test_the_old_default_becomes_the_new_one(tmp_path):
+    """Settings that it no longer has are left out."""
+    expected = WGPRegressor(max_models=500, random_state=0).get_params()
     retired = {"n_jobs": 4, "history_size": 7, "thorough": True}
     path = with_header("format2-wgpr.map", tmp_path / "a.map", settings=retired)
-    assert load(path).get_params() == load(FIXTURES / "format2-wgpr.map").get_params() == expected.get_params()
-    path = with_header("format2-wgpr.map", tmp_path / "a.map", settings={"buffer_size": 1000})
-    assert load(path).get_params() == expected.set_params(batching="regional").get_params()
-    assert not {"buffer_size", "history_size"} & load(FIXTURES / "format2-published.map").get_params().keys()
+    for name in ("wgpr", "wgpr-compact", "waiting"):
+        assert load(FIXTURES / f"format2-{name}.map").get_params() == expected
+    assert load(path).get_params() == expected
+    path = with_header("format2-wgpr.map", tmp_path / "a.map", settings={"forgetting": 0.1, "kernel": "matern32"})
+    assert load(path).get_params() == expected | {"forgetting": 0.1, "kernel": "matern32"}
+
+
+def test_a_converted_map_goes_on_learning(tmp_path):
+    X, y = travelling(600, seed=3)
+    for name in ("wgpr", "wgpr-compact", "waiting"):
+        estimator = load(FIXTURES / f"format2-{name}.map")
+        n_before = estimator.n_samples_seen_
+        assert_same_learning(saved_and_loaded(estimator, tmp_path), estimator)
+        error = estimator.partial_fit(X, y).predict(X) - y
+        assert estimator.n_samples_seen_ == n_before + 600
+        assert np.sqrt((error**2).mean()) < 0.5
+
+
+def test_converted_models_say_the_same_where_they_know_something():
+    """The posterior at the pseudo-inputs of each model, which the map of format 2 holds."""
+    name = FIXTURES / "format2-wgpr-compact.map"
+    arrays, estimator = container.read(name).arrays, load(name)
+    learner = SparseLearner(RationalQuadratic(1.0))
+    for model in unpack_models(arrays, learner, 2, (), compact=True):
+        mean, variance = model.predict(model.inputs)
+        Z = estimator.units_.inputs_for_user(model.inputs)
+        _, observed, field, _ = estimator.predict_with_owners(Z)
+        scale, offset = estimator.units_.target_scale, estimator.units_.target_offset
+        error = (estimator.predict(Z) - offset - scale * mean) / observed
+        assert np.median(np.abs(error)) < 0.35
+        assert 0.7 < np.median(field / (scale * np.sqrt(variance))) < 1.3
 
 
 @pytest.mark.parametrize(
@@ -362,8 +404,10 @@ def test_retired_settings_are_translated(tmp_path):
     [
         ("format1-wgpr.map", 1, {"splitting": "evidence"}, {"splitting": "evidence", "threshold": "auto"}),
         ("format2-published.map", 2, {"splitting": "always"}, {"splitting": "always", "threshold": "auto"}),
-        ("format2-published.map", 2, {"forgetting": 0.1, "max_inducing": 9}, {"forgetting": 0.0, "max_inducing": 200}),
-        ("format2-published.map", 2, {"batching": "arrival", "buffer_size": 300}, {"batching": "arrival"}),
+        ("format2-published.map", 2, {"forgetting": 0.1, "max_inducing": 9}, {"forgetting": 0.0}),
+        ("format2-published.map", 2, {"batching": "regional", "buffer_size": 300}, {"batch_size": 20}),
+        ("format2-published.map", 2, {"prediction": "joined"}, {"prediction": "nearest"}),
+        ("format2-published.map", 2, {"threshold": "auto"}, {"splitting": "evidence", "threshold": "auto"}),
     ],
 )
 def test_old_settings_without_effect_are_left_out(name, version, settings, expected, tmp_path):
@@ -416,17 +460,27 @@ def test_a_forged_file_is_refused_or_answers(regressor, damage, tmp_path):
             assert all(record.decision in ("new", "update", "both") for record in loaded.history_)
 
 
+def assert_refused(contents, name, value, message, path):
+    """A map is refused if the first number of an array is another one, or the array is missing."""
+    arrays = {key: array.copy() for key, array in contents.arrays.items()}
+    if value is None:
+        del arrays[name]
+    else:
+        arrays[name].flat[0] = value
+    path.write_bytes(container.encode(contents._replace(arrays=arrays)))
+    with pytest.raises(MapError, match=f"a.map is damaged.*{message}"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n_inputs", None, "list of models"),
         ("n_inputs", 0, "array n_inputs"),
         ("n_inputs", 2**62, "array inputs"),
         ("n_seen", 0, "array n_seen"),
         ("n_summary", 16, "array n_summary"),
         ("inputs", 1e300, "array inputs"),
         ("theta", -1.0, "array theta"),
-        ("neighbourhood", 0.0, "array neighbourhood"),
         ("L", 0.0, "array L"),
         ("L_B", -1.0, "array L_B"),
         ("alpha", np.nan, "array alpha"),
@@ -434,21 +488,189 @@ def test_a_forged_file_is_refused_or_answers(regressor, damage, tmp_path):
         ("step_seconds", np.nan, "array step_seconds"),
         ("step_changes", -1, "array changes"),
         ("waiting_X", np.inf, "array waiting_X"),
-        ("residuals", -1.0, "residuals"),
+        ("waiting_weights", 0.0, "array waiting_weights"),
     ],
 )
 def test_an_array_that_makes_no_sense_is_refused(name, value, message, tmp_path):
-    """Its first number, or the second of residuals, a variance, is another one; or it is missing."""
-    contents = encode_estimator(streamed(WGPRegressor), compact=False)
-    arrays = {key: array.copy() for key, array in contents.arrays.items()}
-    if value is None:
-        arrays |= {"waiting_X": arrays["waiting_X"][:0], "waiting_y": arrays["waiting_y"][:0]}
-        del arrays[name]
-    else:
-        arrays[name].flat[1 if name == "residuals" else 0] = value
-    (tmp_path / "a.map").write_bytes(container.encode(contents._replace(arrays=arrays)))
-    with pytest.raises(MapError, match=f"a.map is damaged.*{message}"):
-        load(tmp_path / "a.map")
+    contents = encode_estimator(streamed(published), compact=False)
+    assert_refused(contents, name, value, message, tmp_path / "a.map")
+
+
+@cache
+def many_territories():
+    """Some territories of 700 rows in 2 dimensions, with a few rows in each that were not looked at yet."""
+    X, y = rough(700)
+    return WGPRegressor(random_state=0).partial_fit(X, y)
+
+
+def rough(n, seed=0, n_outputs=None):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 10.0, (n, 2))
+    X[:, 0] = np.linspace(0.0, 0.005 * n, n)
+    y = np.sin(3.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.01 * rng.normal(size=n)
+    return X, y if n_outputs is None else np.stack([y + X[:, 0], 3.0 * y * X[:, 1]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("n_inputs", None, "list of models"),
+        ("n_inputs", 0, "array n_inputs"),
+        ("n_inputs", 2**62, "array inputs"),
+        ("n_seen", -1, "array n_seen"),
+        ("n_known", 10**6, "array n_known"),
+        ("visited", 10**6, "array visited"),
+        ("inputs", 1e300, "array inputs"),
+        ("values", np.nan, "array values"),
+        ("precision", 0.0, "array precision"),
+        ("precision", 1e200, "array precision"),
+        ("is_row", None, "array is_row"),
+        ("theta", -1.0, "array theta"),
+        ("theta", 1e100, "array theta"),
+        ("mean", np.inf, "array mean"),
+        ("spread", -1.0, "array spread"),
+        ("centre", np.nan, "array centre"),
+        ("cut_nodes", None, "no array cut_nodes"),
+        ("cut_nodes", -3, "array cut_nodes"),
+        ("cut_nodes", 0, "array cut_nodes"),
+        ("cut_counts", 0, "array cut_positions"),
+        ("cut_positions", np.nan, "array cut_positions"),
+        ("error_counts", -1.0, "array error_counts"),
+    ],
+)
+def test_a_territory_that_makes_no_sense_is_refused(name, value, message, tmp_path):
+    contents = encode_estimator(many_territories(), compact=False)
+    assert_refused(contents, name, value, message, tmp_path / "a.map")
+
+
+def test_hostile_trees_are_refused():
+    def unpacked(nodes, counts, positions, n_models=3):
+        arrays = {"cut_nodes": nodes, "cut_counts": counts, "cut_positions": positions}
+        kinds = {"cut_nodes": np.int64, "cut_counts": np.int64, "cut_positions": np.float64}
+        return unpack_cuts({name: np.array(arrays[name], dtype=kinds[name]) for name in arrays}, 2, n_models)
+
+    assert unpacked([-1, 2, -2, 0, 1], [1, 1], [1.0, 2.0]) == Cuts(0, (1.0,), (2, Cuts(1, (2.0,), (0, 1))))
+    for nodes, counts, positions in [
+        ([-1, 2, -2, 0, 0], [1, 1], [1.0, 2.0]),  # a territory twice
+        ([-1, 2, -2, 0, 3], [1, 1], [1.0, 2.0]),  # one that does not exist
+        ([-1, 0, 1], [1], [1.0]),  # one is missing
+        ([-1, 2, -3, 0, 1], [1, 1], [1.0, 2.0]),  # no such axis
+        ([-1, 0, 1, 2], [2], [2.0, 1.0]),  # decreasing positions
+        ([-1, 0, 1, 2], [2], [1.0]),  # too few positions
+        ([-1, 0, 1, 2, -2], [1, 1], [1.0, 2.0]),  # a cut behind the end
+        ([0, -1, 1, -2, 2], [1, 1], [1.0, 2.0]),  # two trees
+        ([], [], []),
+    ]:
+        with pytest.raises((MapError, ValueError)):
+            unpacked(nodes, counts, positions)
+    n = 100_000
+    deep = [code for number in range(n) for code in (-1, number)] + [n]
+    with pytest.raises(MapError):
+        unpacked(deep, [1] * n, np.arange(n), n_models=n + 1)
+
+
+# Territories
+
+
+@pytest.mark.parametrize("n_outputs", [None, 2])
+@pytest.mark.parametrize("n_before", [7, 19, 20, 333, 600])
+def test_territories_go_on_as_if_there_had_been_no_break(n_before, n_outputs, tmp_path):
+    X, y = rough(900, n_outputs=n_outputs)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
+    settings = {"max_models": 6, "forgetting": 0.01}
+    whole = WGPRegressor(**settings, random_state=0).partial_fit(X, y, weights)
+    parts = WGPRegressor(**settings, random_state=0).partial_fit(X[:n_before], y[:n_before], weights[:n_before])
+    assert_same_learning(saved_and_loaded(parts, tmp_path), parts)
+    parts = load(tmp_path / "a.map")
+    parts.partial_fit(X[n_before:], y[n_before:], weights[n_before:])
+    assert_same_learning(parts, whole)
+    for name in ("centres", "log_thetas", "spreads"):
+        np.testing.assert_array_equal(getattr(parts._state.ensemble, name), getattr(whole._state.ensemble, name))
+    assert parts._state.ensemble.cuts == whole._state.ensemble.cuts
+    np.testing.assert_array_equal(parts._state.calibration.counts, whole._state.calibration.counts)
+
+
+def test_the_kernel_is_that_of_the_territories(tmp_path):
+    X, y = rough(100)
+    estimator = WGPRegressor(kernel="matern32").fit(X, y)
+    assert_same_learning(saved_and_loaded(estimator.set_params(kernel="rq"), tmp_path), estimator)
+
+
+def test_settings_of_another_method_are_not_saved():
+    with pytest.raises(MapError, match="another method"):
+        fitted(WGPRegressor).set_params(threshold=3.0).to_bytes()
+
+
+def test_a_compact_map_of_few_rows_holds_them_all(tmp_path):
+    compact = saved_and_loaded(streamed(WGPRegressor, 7), tmp_path, compact=True)
+    assert (compact.n_models_, compact.n_samples_seen_) == (1, 7)
+    expected = streamed(WGPRegressor, 7).predict(queries())
+    np.testing.assert_allclose(compact.predict(queries()), expected, atol=1e-5 * np.ptp(expected))
+
+
+@pytest.mark.parametrize("max_models", [None, 4])
+@pytest.mark.parametrize("n_outputs", [None, 2])
+def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path):
+    X, y = rough(2000, n_outputs=n_outputs)
+    estimator = WGPRegressor(max_models=max_models, random_state=0).partial_fit(X[:500], y[:500])
+    ashore = saved_and_loaded(estimator, tmp_path, compact=True)
+    for start in (500, 501, 700, 1500):
+        stop = {500: 501, 501: 700, 700: 1500, 1500: 2000}[start]
+        before = estimator._with_state(estimator._state)
+        estimator.partial_fit(X[start:stop], y[start:stop])
+        ashore = wgpr.apply(ashore, wgpr.diff(before, estimator))
+        mean, std = estimator.predict(X, return_std=True)
+        ashore_mean, ashore_std = ashore.predict(X, return_std=True)
+        np.testing.assert_allclose(ashore_mean, mean, atol=1e-4 * np.ptp(mean))
+        np.testing.assert_allclose(ashore_std, std, rtol=1e-3)
+        assert ashore._state.ensemble.n_learned == estimator._state.ensemble.n_learned
+    assert max_models is None or any(record.merged for record in estimator.history_)
+    again = ashore.partial_fit(*rough(300, seed=5, n_outputs=n_outputs))
+    assert again.n_samples_seen_ == 2300
+
+
+def test_a_difference_of_one_territory_is_small():
+    before = many_territories()
+    X, y = rough(20, seed=9)
+    sizes = [len(wgpr.diff(before, before._with_state(before._state).partial_fit(X[:n], y[:n]))) for n in (1, 20)]
+    assert len(wgpr.diff(before, before)) < 300
+    assert max(sizes) < 2500
+
+
+def test_territories_that_did_not_change_stay_the_same_objects():
+    before = many_territories()
+    after = before._with_state(before._state).partial_fit(*rough(1, seed=9))
+    applied = wgpr.apply(before, wgpr.diff(before, after))
+    changed = [number for number, model in enumerate(applied.models_) if model is not before.models_[number]]
+    assert len(changed) == 1
+    assert len(applied.models_) > 2
+
+
+def test_a_branch_of_territories_is_no_earlier_state():
+    X, y = rough(900)
+    base = many_territories()
+    one = base._with_state(base._state).partial_fit(X, y)
+    other = base._with_state(base._state).partial_fit(X[::-1], y[::-1])
+    with pytest.raises(MapError, match="not an earlier state"):
+        wgpr.diff(one, other)
+    with pytest.raises(MapError, match="not an earlier state"):
+        wgpr.diff(one, base)
+    with pytest.raises(MapError, match="not made for this map"):
+        wgpr.apply(one, wgpr.diff(base, other))
+
+
+def test_a_forged_difference_is_refused_or_answers():
+    before, rng = many_territories(), np.random.default_rng(0)
+    after = before._with_state(before._state).partial_fit(*rough(300, seed=9))
+    data = zlib.decompress(wgpr.diff(before, after))
+    for _ in range(100):
+        forged = FORGED[rng.integers(2)](data, rng)
+        try:
+            applied = wgpr.apply(before, zlib.compress(forged))
+        except MapError:
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            assert applied.predict(queries()).shape == (25,)
 
 
 def test_foreign_files_are_told_apart(tmp_path):

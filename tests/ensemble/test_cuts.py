@@ -11,7 +11,7 @@ BOX = 10.0
 
 
 def cells(node, d):
-    """Number and box (2, d) of each territory, by walking down the tree. A cell holds its upper faces, not its lower."""
+    """Number and box (2, d) of each territory. A cell holds its upper faces, not its lower."""
 
     def walk(node, low, high):
         if isinstance(node, int):

@@ -65,6 +65,21 @@ def test_with_pseudo_inputs_on_all_the_data_it_is_the_exact_process(kernel, d):
 
 @every_kernel
 @every_dimension
+def test_conditioning_on_rows_is_exact(kernel, d):
+    """And leaves what is known of the stream as it was."""
+    X, y = rows(40, d)
+    theta, queries = hyperparameters(kernel, d, reach=0.5), separated_points(50, d, np.random.default_rng(1))
+    model = learned(unlearned(kernel, theta, mean=0.7), X[:30], y[:30], theta, X[:30])
+    conditioned = SparseLearner(kernel, n_inducing=30).condition(model, X[30:], y[30:])
+    mean, std = SklearnGP(kernel, theta, X, y - 0.7).predict(queries)
+    np.testing.assert_allclose(np.sqrt(conditioned.predict(queries)[1]), std, rtol=1e-7)
+    assert relative_error(conditioned.predict(queries)[0] - 0.7, mean) < 1e-7
+    assert (conditioned.n_seen, conditioned.log_evidence) == (model.n_seen, model.log_evidence)
+    np.testing.assert_array_equal(conditioned.centre, model.centre)
+
+
+@every_kernel
+@every_dimension
 def test_first_batch_and_update_are_those_of_titsias_and_bui(kernel, d):
     """With other hyperparameters and other pseudo-inputs after the update than before."""
     X, y = rows(160, d)

@@ -4,18 +4,29 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pandas as pd
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import exit_unless, format_count, inform, interruptible, print_error, progress_bar, warn
+from wgpr.cli.console import (
+    UsageError,
+    exit_unless,
+    format_count,
+    inform,
+    interruptible,
+    print_error,
+    progress_bar,
+    warn,
+)
 from wgpr.cli.plausibility import TableCheck
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.estimators.methods import TerritoryMethod
+from wgpr.estimators.regressors import WGPRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.grids import input_names, target_name
@@ -32,6 +43,7 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MAP", help="Where to save the map.")],
     x: opt.X = "",
     y: opt.Y = "",
+    weight: opt.Weight = "",
     method: opt.Method = "",
     setting: opt.Settings = [],  # noqa: B006
     config: opt.Config = None,
@@ -41,18 +53,19 @@ def fit(
 ) -> None:
     """Learn a new map from a survey.
 
-    All rows are checked, and then learned in their order, batch by batch, in bounded memory. Ctrl-C saves what is
+    All rows are checked, and then learned in their order, in bounded memory. Ctrl-C saves what is
     learned. A map that is replaced is kept as MAP~.
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
     configuration = read_configuration(config)
     model = make_estimator(configuration, method, setting)
+    require_weights(model, weight)
     opt.check_output(output, *expand(data))
     with map_writer(output) as writer:
         table = open_table(data, tables, configuration.table)
-        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
-        exit_unless(learn_table(model, table, columns, writer, skip=skip))
+        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
+        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip))
 
 
 @opt.with_table_options
@@ -64,6 +77,7 @@ def update(
     ] = None,
     x: opt.X = "",
     y: opt.Y = "",
+    weight: opt.Weight = "",
     skip: opt.Skip = 0,
     force: opt.Force = False,
     *,
@@ -80,15 +94,17 @@ def update(
     with map_writer(output or map_file) as writer:
         table, model = open_table(data, tables), load(map_file)
         require_online(model)
-        columns = columns_of_map(model, table, opt.split_names(x), y or None)
-        announce_columns(columns, columns[:-1], columns[-1])
-        exit_unless(learn_table(model, table, columns, writer, skip=skip, force=force))
+        require_weights(model, weight)
+        columns = columns_of_map(model, table, opt.split_names(x), y or None, weight)
+        names = columns[:-1] if weight else columns
+        announce_columns(names, names[:-1], names[-1])
+        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, force=force))
 
 
-def choose_columns(table: Table, x: Sequence[str], y: str | None) -> list[str]:
-    """The inputs and, last, the target of a new map."""
-    columns = columns_to_learn(table, x, y)
-    announce_columns(columns, x, y)
+def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
+    """The inputs, the target and, last, the weights if they have a column, of a new map."""
+    columns = columns_to_learn(table, x, y, weight)
+    announce_columns(columns[:-1] if weight else columns, x, y)
     return columns
 
 
@@ -106,12 +122,26 @@ def require_online(model: EnsembleRegressor) -> None:
         raise ValueError("this method learns all rows at once and cannot learn more; use wgpr fit with all data")
 
 
+def knows_rows_at_once(model: EnsembleRegressor) -> bool:
+    """Whether no row waits for a batch: the default method, which also has weights."""
+    return isinstance(model._method(), TerritoryMethod)
+
+
+def require_weights(model: EnsembleRegressor, weight: str) -> None:
+    if weight and not knows_rows_at_once(model):
+        raise UsageError(
+            "--weight is for the default method, and this is another; leave out --weight, or fit a map without "
+            "--method and the settings of the paper's method"
+        )
+
+
 def learn_table(
     model: EnsembleRegressor,
     table: Table,
     columns: Sequence[str],
     writer: MapWriter,
     *,
+    has_weights: bool = False,
     skip: int,
     force: bool = False,
 ) -> bool:
@@ -119,11 +149,11 @@ def learn_table(
 
     All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
-    columns : inputs and, last, target; skip : rows to leave out at the beginning.
+    columns : inputs, target and, if it has_weights, last these; skip : rows to leave out at the beginning.
     force : learn rows that are doubtful, with a warning.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
-    check = TableCheck(model, is_strict=n_before > 0 and not force)
+    check = TableCheck(model, is_strict=n_before > 0 and not force, has_weights=has_weights)
     with interruptible():
         try:
             if not table.is_pipe:
@@ -141,7 +171,8 @@ def learn_table(
     _print_result(model, table, n_rows, time.perf_counter() - started)
     writer.save(model)
     if stopped_by:
-        advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}"
+        weight = f" --weight {columns[-1]}" if has_weights else ""
+        advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}{weight}"
         print_error(f"{stopped_by}; what is learned is saved; {advice}")
     return not stopped_by
 
@@ -172,11 +203,21 @@ def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: S
     started = time.perf_counter()
     with progress_bar("learning", n_rows) as show:
         for chunk in chunks:
-            model.partial_fit(*as_frames(model, chunk.values, columns))
+            rows, weights = check.split(chunk)
+            learn_rows(model, rows, weights, columns)
             n_learned += len(chunk.values)
             rate = n_learned / (time.perf_counter() - started)
             counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
             show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+
+
+def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
+    """Learn rows (n, d + 1) with weights (n,), if any."""
+    frames = as_frames(model, rows, columns[: rows.shape[1]])
+    if weights is None:
+        model.partial_fit(*frames)
+    else:
+        cast(WGPRegressor, model).partial_fit(*frames, sample_weight=weights)
 
 
 def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:

@@ -30,6 +30,14 @@ X = Annotated[
     str, typer.Option("--x", metavar="NAMES", help="Columns of the inputs, by name or number: lon,lat or 1,2.")
 ]
 Y = Annotated[str, typer.Option("--y", metavar="NAME", help="Column of the target, by name or number.")]
+Weight = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Column of weights, by name or number: the variance of a row's noise is divided by its weight. A row with "
+        "twice the standard deviation has the weight 1/4. Only for the default method.",
+    ),
+]
 Skip = Annotated[int, typer.Option(metavar="ROWS", min=0, help="Leave out so many rows at the beginning.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Also learn rows far outside of what is known, or learned before.")

@@ -1,7 +1,7 @@
 """Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.cli.console import warn
-from wgpr.estimators.base import LARGEST, EnsembleRegressor
+from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.grids import named, predict_one_output
 from wgpr.io.tables import Chunk, TableError
@@ -75,12 +75,14 @@ class KnownRange:
 
 
 class TableCheck:
-    """Checks a table of inputs and, last, target, chunk by chunk, before it is learned. n_rows : checked so far.
+    """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
     is_strict : a problem is an error; otherwise it is a warning, but for values that cannot be learned.
+    has_weights : whether the last column has weights.
     """
 
-    def __init__(self, model: EnsembleRegressor, *, is_strict: bool) -> None:
+    def __init__(self, model: EnsembleRegressor, *, is_strict: bool, has_weights: bool = False) -> None:
+        self._has_weights = has_weights
         self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
@@ -89,7 +91,11 @@ class TableCheck:
 
     def add(self, chunk: Chunk) -> Chunk:
         """Check the next chunk and return it."""
-        for problem in (*self._repetition(chunk), *self._far_values(chunk)):
+        rows, weights = self.split(chunk)
+        if weights is not None:
+            _check_weights(chunk, weights)
+        without_weights = replace(chunk, values=rows)
+        for problem in (*self._repetition(without_weights), *self._far_values(without_weights)):
             if self._is_strict:
                 raise TableError(problem)
             self._n_warnings += 1
@@ -97,6 +103,10 @@ class TableCheck:
                 warn(problem)
         self.n_rows += len(chunk.values)
         return chunk
+
+    def split(self, chunk: Chunk) -> tuple[Array, Array | None]:
+        """Inputs and target (n, d + 1) of a chunk, and its weights (n,) if it has any."""
+        return (chunk.values[:, :-1], chunk.values[:, -1]) if self._has_weights else (chunk.values, None)
 
     def _repetition(self, chunk: Chunk) -> Iterator[str]:
         """A sentence if a file begins with rows that were learned before."""
@@ -134,7 +144,17 @@ class TableCheck:
         model._learned_tables = (*self._learned, *new)[-_MAX_TABLES:]
 
 
+def _check_weights(chunk: Chunk, weights: Array) -> None:
+    is_wrong = ~((weights >= LEAST_WEIGHT) & (weights <= 1.0 / LEAST_WEIGHT))
+    if is_wrong.any():
+        row = int(np.argmax(is_wrong))
+        raise TableError(
+            f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[-1]!r}: {weights[row]:.15g} is no weight; "
+            f"a weight is between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}; leave out rows of no weight"
+        )
+
+
 def _fingerprint(rows: Array, n_head: int) -> str:
     """The number of rows at the beginning, `n_head` if there are as many, and a hash of these."""
-    head = rows[:n_head]
+    head = np.ascontiguousarray(rows[:n_head])
     return f"{len(head)}:{blake2b(head.tobytes(), digest_size=8).hexdigest()}"

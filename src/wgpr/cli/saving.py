@@ -116,12 +116,13 @@ def compact(
     map_file: opt.MapFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="SMALL", help="Where to save the compact map.")],
     flush: Annotated[
-        bool, typer.Option("--flush", help="First learn the rows that wait. No difference fits such a map.")
+        bool, typer.Option("--flush", help="First learn rows that wait for a batch. No difference fits such a map.")
     ] = False,
 ) -> None:
     """Make a small copy of a map for a slow link: float32, only what prediction needs.
 
-    Rows that wait for a batch to fill are not in it. They come with a difference (`wgpr diff`) when they are learned.
+    With a method that learns batches, rows that wait for one to fill are not in it. They come with a difference
+    (`wgpr diff`) when they are learned. The default method has no such rows.
     """
     opt.check_output(output, map_file)
     model = maps.load(map_file)

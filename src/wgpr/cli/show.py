@@ -93,12 +93,13 @@ def _summarize_step(record: StepRecord) -> dict[str, Any]:
 def print_summary(content: Mapping[str, Any], console: Console) -> None:
     """Print what `summarize` returns."""
     extents = zip(content["inputs"], content["extent"], strict=True)
+    waiting = f", of which {content['waiting']:,} wait for a batch to fill" if content["waiting"] else ""
     facts = {
         "method": content["estimator"] + (" (compact: float32, no history)" if content["compact"] else ""),
         "settings": ", ".join(f"{name}={value}" for name, value in content["settings"].items()),
         "inputs": ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents),
         "target": content["target"],
-        "samples": f"{content['samples']:,}, of which {content['waiting']:,} wait for a batch to fill",
+        "samples": f"{content['samples']:,}{waiting}",
         "models": f"{len(content['models']):,}",
         "size": f"{content['bytes']:,} bytes",
     }

@@ -19,12 +19,12 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform, interruptible
-from wgpr.cli.learn import announce_columns, as_frames, n_seen, require_online
+from wgpr.cli.learn import announce_columns, knows_rows_at_once, learn_rows, n_seen, require_online, require_weights
 from wgpr.cli.plausibility import KnownRange
 from wgpr.cli.query import ANSWER, answer
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, read_configuration
-from wgpr.estimators.base import LARGEST, OnlineRegressor
+from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, OnlineRegressor
 from wgpr.io.grids import input_names, named, predict_one_output, target_name
 from wgpr.io.maps import load
 from wgpr.io.sources import number as parse_number
@@ -34,12 +34,15 @@ _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
 # Rows to be seen before a value can be called far outside.
 _MIN_KNOWN = 20
+# Rows that are forecast together by a model that knows each row at once.
+_LONGEST_BLOCK = 100
 
 
 def stream(
     map_file: opt.MapFile,
     x: opt.X = "",
     y: opt.Y = "",
+    weight: opt.Weight = "",
     method: opt.Method = "",
     setting: opt.Settings = [],  # noqa: B006
     config: opt.Config = None,
@@ -69,12 +72,13 @@ def stream(
             model = load(map_file)
             if inputs and len(inputs) != model.n_features_in_:
                 raise UsageError(f"--x must name the {model.n_features_in_} inputs of {map_file}; got {x}")
-            parser = LineParser(inputs or input_names(model), y or target_name(model), nodata)
+            parser = LineParser(inputs or input_names(model), y or target_name(model), nodata, weight)
         else:
             model = make_estimator(configuration, method, setting)
             inform(f"{map_file} does not exist yet; a new map is started")
-            parser = LineParser(inputs or configuration.x, y or configuration.y, nodata)
+            parser = LineParser(inputs or configuration.x, y or configuration.y, nodata, weight)
         require_online(model)
+        require_weights(model, weight)
         session = StreamSession(model, parser, half_width, report_every)
         run_stream(session, sys.stdin.fileno(), writer, save_every=save_every, strict=strict, force=force)
 
@@ -138,21 +142,29 @@ class LineError(ValueError):
 
 
 class Line(NamedTuple):
-    """x : inputs; y : target, None in a query; is_json : how it was written; id : to be sent back with the answer."""
+    """x : inputs; y : target, None in a query; is_json : how it was written; id : to be sent back with the answer.
+
+    weight : of a row, one if there is no column of weights.
+    """
 
     x: list[float]
     y: float | None
     is_json: bool = False
     id: Any = None
+    weight: float = 1.0
 
 
 class LineParser:
     """Parses lines of text.
 
     inputs, target : names of the columns; those that are not given are taken from the first line.
+    weight : name of the column of weights, empty if there is none.
     """
 
-    def __init__(self, inputs: Sequence[str] | None, target: str | None, nodata: Sequence[float] = ()) -> None:
+    def __init__(
+        self, inputs: Sequence[str] | None, target: str | None, nodata: Sequence[float] = (), weight: str = ""
+    ) -> None:
+        self.weight = weight
         self.given = list(inputs or ()), target
         self.inputs, self.target = self.given
         self._header: list[str] = []
@@ -182,22 +194,22 @@ class LineParser:
             self._read_header(cells)
             return None
         names = self._header or self._names_of(len(cells))
-        if len(cells) not in (len(names), len(names) - 1):  # a query may leave out the last cell
+        if not len(names) - 1 - bool(self.weight) <= len(cells) <= len(names):  # a query may leave out the last cells
             raise LineError(f"has {len(cells)} cells instead of {len(names)}: {', '.join(names)} (see --x and --y)")
-        return dict(zip(names, [*cells, ""], strict=False))
+        return dict(zip(names, [*cells, "", ""], strict=False))
 
     def _read_header(self, names: list[str]) -> None:
         self._choose_columns(names)
         if len(set(names)) < len(names):
             raise LineError("is a header that has a name twice")
-        if missing := set(self.inputs) - set(names):
+        if missing := {*self.inputs, *filter(None, [self.weight])} - set(names):
             raise LineError(f"is a header without {', '.join(sorted(missing))}")
         self._header = names
 
     def _names_of(self, n_cells: int) -> list[str]:
         """Names of the cells if there is no header: numbers if the user has given numbers."""
-        self._choose_columns([f"x{place + 1}" for place in range(n_cells)])
-        chosen = [*self.inputs, self.target or "y"]
+        self._choose_columns([f"x{place + 1}" for place in range(n_cells - bool(self.weight))])
+        chosen = [*self.inputs, self.target or "y", *filter(None, [self.weight])]
         if not all(name.isdecimal() for name in chosen):
             return chosen
         return [str(number) for number in range(1, max(n_cells, *map(int, chosen)) + 1)]
@@ -205,6 +217,7 @@ class LineParser:
     def _choose_columns(self, names: list[str]) -> None:
         """By default the last column is the target, and the others are the inputs."""
         if not self.inputs:
+            names = [name for name in names if name != self.weight]
             if len(names) < 2:
                 raise LineError("has one cell; a row needs inputs and a target")
             if len(names) > 3:
@@ -214,14 +227,20 @@ class LineParser:
 
     def _line(self, content: dict[str, Any], *, is_json: bool) -> Line:
         if isinstance(content.get("x"), list) and "x" not in self.inputs:  # {"x": [1, 2], "y": 3}
-            names = self._names_of(len(content["x"]) + 1)
+            n_cells = len(content["x"]) + 1 + bool(self.weight)
+            names = [name for name in self._names_of(n_cells) if name != self.weight]
             if len(content["x"]) != len(names) - 1:
                 raise LineError(f"has {len(content['x'])} inputs instead of {len(names) - 1}: {', '.join(names[:-1])}")
             content |= dict(zip(names, [*content["x"], content.get("y")], strict=True))
         self._choose_columns([name for name in content if name != "id"])
         x, y = [_parse_number(name, content.get(name)) for name in self.inputs], content.get(self.target or "y")
         target = None if y in (None, "") else _parse_number(self.target or "y", y)
-        return Line(x, target, is_json, content.get("id"))
+        weight = 1.0
+        if self.weight and target is not None:
+            weight = _parse_number(self.weight, content.get(self.weight))
+            if not LEAST_WEIGHT <= weight <= 1.0 / LEAST_WEIGHT:
+                raise LineError(f"has {weight:g} as {self.weight}, which is no weight")
+        return Line(x, target, is_json, content.get("id"), weight)
 
 
 def _read_json(text: str) -> dict[str, Any]:
@@ -256,8 +275,9 @@ def _parse_number(name: str, value: Any) -> float:
 class StreamSession:
     """Learns rows and answers queries. n_rows : learned so far; scores : of their forecasts.
 
-    Each row is predicted before it is learned. Rows until the next step of the model form a block, which is forecast
-    by the model as it was before the block. So the scores do not depend on how many lines arrive at once.
+    Each row is predicted before it is learned. Rows until the next step of the model, or up to 100 rows if the model
+    knows each row at once, form a block, which is forecast by the model as it was before the block. So the scores do
+    not depend on how many lines arrive at once.
     """
 
     def __init__(self, model: OnlineRegressor, parser: LineParser, half_width: float, report_every: int) -> None:
@@ -301,10 +321,15 @@ class StreamSession:
         while rows:
             if not self._n_left:
                 self._forecaster = copy(self.model) if n_seen(self.model) else None
-                self._n_left = self.model.n_until_step_ if n_seen(self.model) and self.model.n_models_ else 1
+                self._n_left = self._block_size()
             n_rows = min(self._n_left, self._report_every - self.n_rows % self._report_every)
             self._learn_part(rows[:n_rows])
             rows = rows[n_rows:]
+
+    def _block_size(self) -> int:
+        if knows_rows_at_once(self.model):
+            return max(1, min(n_seen(self.model), _LONGEST_BLOCK))
+        return self.model.n_until_step_ if n_seen(self.model) and self.model.n_models_ else 1
 
     def _learn_part(self, rows: list[Line]) -> None:
         values = np.array([[*row.x, row.y] for row in rows], dtype=float)
@@ -314,7 +339,8 @@ class StreamSession:
         else:
             X = named(self._forecaster, values[:, :-1])
             self.scores.add(values[:, -1], *predict_one_output(self._forecaster, X))
-        self.model.partial_fit(*as_frames(self.model, values, columns))
+        weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+        learn_rows(self.model, values, weights, columns)
         self._n_left -= len(rows)
         self.n_rows += len(rows)
         if self.n_rows % self._report_every == 0:

@@ -29,6 +29,9 @@ _AGREE, _DISAGREE = 0.6, 1.0
 # Most pseudo-data that are searched for M of the query's own regime.
 _MOST_SEARCHED = 1024
 
+# Relative difference of distances that count as equal; and how many times as far a point is that does not exist.
+_EQUAL, _NEVER = 1e-9, 1e12
+
 # Numbers in the matrices of one piece of queries.
 _PIECE = 2_000_000
 
@@ -126,9 +129,10 @@ class PseudoDataIndex:
         precision = self._data.precision[nearest[:, :n]] * agreeing[:, :n]
         if n < n_data:
             last, full = distances[:, -1:], distances[:, [int(_FULL_PRECISION * n)]]
-            width = np.where(last > 0.0, np.maximum(last - full, 1e-9 * last), 1.0)
+            width = np.where(last > 0.0, np.maximum(last - full, _EQUAL * last), 1.0)
             fall = ((last - distances[:, :n]) / width).clip(0.0, 1.0)
-            precision *= np.where(last > distances[:, :1], fall, 1.0)  # all equally far: none leaves before the others
+            are_equal = last - distances[:, :1] <= _EQUAL * last  # none leaves before the others
+            precision *= np.where(are_equal, 1.0, fall)
         return nearest[:, :n], precision
 
     def _nearest_agreeing(self, X: Array, owners: Indices, n: int) -> tuple[Array, Indices, Array]:
@@ -144,7 +148,8 @@ class PseudoDataIndex:
             distances, nearest, agreeing = self._searched(X[rows], owners[rows], n_searched)
             order = np.argsort(agreeing == 0.0, axis=1, kind="stable")[:, :n]
             is_enough = np.take_along_axis(agreeing, order, axis=1).all(axis=1)
-            distances = np.where(agreeing == 0.0, distances[:, -1:], distances)  # no other is nearer than the last
+            beyond = distances[:, -1:] * (1.0 if n_searched < len(self._data) else _NEVER)
+            distances = np.where(agreeing == 0.0, beyond, distances)  # where the next that agrees may be
             for target, values in zip(found, (distances, nearest, agreeing), strict=True):
                 target[rows] = np.take_along_axis(values, order, axis=1)
             rows = rows[~is_enough]

@@ -41,6 +41,10 @@ _BLOCK_SIZE = 250
 # Most iterations of L-BFGS: for the first hyperparameters of a territory, and later.
 _MAX_ITER_FIRST, _MAX_ITER = 20, 6
 
+# As long as a territory without neighbours has all its rows, it also starts from these short length-scales, as factors
+# of the default: few rows of a rough field look like noise, and what is thinned as noise is lost.
+_SHORT = (0.1, 0.3)
+
 # A length-scale that was fitted to data of a smaller spread, by this factor, says nothing about the data of now.
 _SPREAD_GROWTH = 4.0
 
@@ -58,6 +62,9 @@ _MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
 
+
+# Rows with a smaller fraction of the typical weight say nothing about the scale of the values.
+_LEAST_TRUSTED = 0.01
 
 # Rounding of posterior covariances, relative to the prior variance.
 _ROUNDING = 1e-8
@@ -112,6 +119,11 @@ class Territory(PickledByFields):
     @property
     def new_rows(self) -> PseudoData:
         return self.data[self.n_known :]
+
+    @property
+    def n_lost(self) -> int:
+        """Number of rows that are no longer there one by one."""
+        return self.n_seen - int(self.data.is_row.sum())
 
     @cached_property
     def centre(self) -> Array:
@@ -271,7 +283,7 @@ def _outlier_weights(L: Array, a: Array) -> Array:
 def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
     """The territory after its hyperparameters were fitted to its own pseudo-data and its halo."""
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of(own.Z, own.t, territory.mean), own.Z.std(axis=0)
+    scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), own.Z.std(axis=0)
     is_new_axis = territory.spread < spread / _SPREAD_GROWTH
     prior = _prior(territory, scales, spread, is_new_axis, surroundings)
     evidences = _evidences(territory, surroundings.halo)
@@ -280,21 +292,34 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
         parts = [evidence.value_and_gradient(theta) for evidence in evidences]
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
+    def log_posterior(theta: Hyperparameters) -> float:
+        try:
+            return log_evidence(theta)[0] + prior.log_density(theta.to_log())[0]
+        except NotFactorizableError:
+            return -np.inf
+
     starts = []
     if territory.n_fitted:
         default = default_hyperparameters(kernel, scales)
         lengthscales = np.where(is_new_axis, default.lengthscales, territory.theta.lengthscales)
         starts.append(replace(territory.theta, lengthscales=lengthscales))
-    if not len(surroundings.log_theta) and territory.data.is_row.all():
-        # Nobody else knows: the first hyperparameters may be those of another maximum.
-        starts += [default_hyperparameters(kernel, scales, factor) for factor in LENGTHSCALE_FACTORS]
+    if not len(surroundings.log_theta) and territory.n_lost == 0:
+        # Nobody else knows: the hyperparameters may be those of another maximum.
+        factors = (*_SHORT, *LENGTHSCALE_FACTORS) if territory.n_fitted else LENGTHSCALE_FACTORS
+        starts += [default_hyperparameters(kernel, scales, factor) for factor in factors]
     max_iter = _MAX_ITER if len(starts) == 1 else _MAX_ITER_FIRST
     found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
-    theta = found[0]
-    if len(found) > 1:
-        theta = max(found, key=lambda each: log_evidence(each)[0] + prior.log_density(each.to_log())[0])
+    theta = found[0] if len(found) == 1 else max(found, key=log_posterior)
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
     return replace(fitted_now, n_evaluations=evidences[0].n_evaluations).with_theta(theta)
+
+
+def _are_trusted(data: PseudoData) -> Mask:
+    """Which values (m,) say how large the field is: not those of rows with next to no weight, such as outliers."""
+    if not data.is_row.any():
+        return ~data.is_row
+    typical = np.median(data.precision[data.is_row])
+    return ~data.is_row | (data.precision >= _LEAST_TRUSTED * typical)
 
 
 def _evidences(territory: Territory, halo: PseudoData | None) -> list[Evidence]:
@@ -339,7 +364,7 @@ def _prior(
         is_known = np.ones(surroundings.log_theta.shape, dtype=np.bool_)
         is_known[:, 1 : len(spread) + 1] = surroundings.spread >= spread / _SPREAD_GROWTH
         prior = _pooled(surroundings.log_theta, is_known, default)
-    n_lost = territory.n_seen - int(territory.data.is_row.sum())
+    n_lost = territory.n_lost
     if n_lost > 0:
         own = HyperPrior.around(kernel, scales, territory.theta, STD_OF_STEP)
         own.std[1 : len(spread) + 1][is_new_axis] = 1e3

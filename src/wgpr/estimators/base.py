@@ -23,7 +23,7 @@ from wgpr.gp.linalg import Array, Indices, columns, expand_outputs, n_outputs, o
 LARGEST = 1e100
 
 # Weights beyond this, or its inverse, make other rows or their own row meaningless.
-_LEAST_WEIGHT = 1e-8
+LEAST_WEIGHT = 1e-8
 
 
 class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
@@ -304,8 +304,8 @@ def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
         )
     if weights.shape != (len(X),):
         raise ValueError(f"sample_weight has shape {weights.shape}; it must be ({len(X)},), a weight for each row of X")
-    if not ((weights >= _LEAST_WEIGHT) & (weights <= 1.0 / _LEAST_WEIGHT)).all():
-        limits = f"between {_LEAST_WEIGHT:g} and {1.0 / _LEAST_WEIGHT:g}"
+    if not ((weights >= LEAST_WEIGHT) & (weights <= 1.0 / LEAST_WEIGHT)).all():
+        limits = f"between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}"
         raise ValueError(f"sample_weight must be {limits}; leave out rows of zero weight")
     return weights
 

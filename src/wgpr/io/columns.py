@@ -26,23 +26,27 @@ _AUXILIARY = re.compile(
 _FEW_ROWS = 5
 
 
-def columns_to_learn(table: Table, x: Sequence[str], y: str | None) -> list[str]:
-    """Names of the inputs and, last, of the target.
+def columns_to_learn(table: Table, x: Sequence[str], y: str | None, weight: str | None = None) -> list[str]:
+    """Names of the inputs, of the target and, last, of the weights if they have a column.
 
     What the user does not name is guessed if it is plain, and asked for otherwise. Inputs are the two columns with
     names of coordinates or, without such names, all columns but the target. The target is the one other column of
     numbers, or the one with the name of a measured quantity, and never an index, a line number or a time.
     """
     target = table.name_of(y) if y else None
-    inputs = [table.name_of(column) for column in x] or _coordinates(table.names, target)
-    target = target or _likely_target(table, inputs)
-    return _distinct([*(inputs or _all_but(table, target)), target])
+    weights = [table.name_of(weight)] if weight else []
+    names = [name for name in table.names if name not in weights]
+    inputs = [table.name_of(column) for column in x] or _coordinates(names, target)
+    target = target or _likely_target(table, names, inputs)
+    return _distinct([*(inputs or _all_but(table, names, target)), target, *weights])
 
 
-def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None) -> list[str]:
-    """Names of the columns where the inputs and, last, the target of a map are in another table."""
-    inputs = inputs_of_map(model, table, x)
-    rest = [name for name in table.names if name not in inputs]
+def columns_of_map(
+    model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None, weight: str | None = None
+) -> list[str]:
+    """Names of the columns where the inputs and the target of a map are in another table, and of its weights if any."""
+    inputs, weights = inputs_of_map(model, table, x), [table.name_of(weight)] if weight else []
+    rest = [name for name in table.names if name not in (*inputs, *weights)]
     target = target_name(model)
     if y:
         target = table.name_of(y)
@@ -50,7 +54,7 @@ def columns_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str], y: 
         if len(rest) != 1 or not _possible_targets(table, rest):
             raise TableError(f"the data have no column {target}; name the target with --y")
         target = rest[0]
-    return _distinct([*inputs, target])
+    return _distinct([*inputs, target, *weights])
 
 
 def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> list[str]:
@@ -91,18 +95,18 @@ def _coordinates(names: Sequence[str], target: str | None) -> list[str]:
     return found
 
 
-def _likely_target(table: Table, inputs: Sequence[str]) -> str:
+def _likely_target(table: Table, columns: Sequence[str], inputs: Sequence[str]) -> str:
     """The only column that can be the target, or the only one of those with the name of a measured quantity."""
-    names = [name for name in table.names if name not in inputs]
+    names = [name for name in columns if name not in inputs]
     if not inputs and _has_no_header(table) and len(names) <= 3:
         names = names[-1:]
     possible = _possible_targets(table, names)
     measured = [n for n in possible if _MEASURED.search(_words(n)) or _VERTICAL.search(_words(n))]
-    for found in (possible, measured, possible[-1:] if len(table.names) == 2 else []):
+    for found in (possible, measured, possible[-1:] if len(columns) == 2 else []):
         if len(found) == 1:
             return found[0]
     remedy = "name it with --y" if inputs else "name it with --y, and the inputs with --x"
-    raise TableError(f"it is not plain which of the columns {', '.join(table.names)} is the target; {remedy}")
+    raise TableError(f"it is not plain which of the columns {', '.join(columns)} is the target; {remedy}")
 
 
 def _possible_targets(table: Table, names: Sequence[str]) -> list[str]:
@@ -111,9 +115,9 @@ def _possible_targets(table: Table, names: Sequence[str]) -> list[str]:
     return [name for name, values in table.peek(named).items() if not (_is_text(values) or _never_falls(values))]
 
 
-def _all_but(table: Table, target: str) -> list[str]:
+def _all_but(table: Table, columns: Sequence[str], target: str) -> list[str]:
     """All columns but the target. If there are several, none of them may look like text, an index or a time."""
-    rows = table.peek([name for name in table.names if name != target])
+    rows = table.peek([name for name in columns if name != target])
     odd = [
         name
         for name, values in rows.items()
@@ -141,5 +145,5 @@ def _distinct(names: list[str]) -> list[str]:
         raise TableError("there is one column, which is the target; name inputs and target with --x and --y")
     for name in names:
         if names.count(name) > 1:
-            raise TableError(f"{name} is named twice among inputs and target; correct --x or --y")
+            raise TableError(f"{name} is named twice among inputs, target and weights; correct --x, --y or --weight")
     return names

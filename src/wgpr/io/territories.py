@@ -129,7 +129,9 @@ def unpack_models(
     counts = zip(n_seen.tolist(), n_fitted.tolist(), n_known.tolist(), strict=True)
     rest = zip(spread, visited.tolist(), log_evidence, strict=True)
     priors = zip(thetas, reader.per_model("mean", k), data, strict=True)
-    models = [Territory(kernel, *prior, *count, *other) for prior, count, other in zip(priors, counts, rest, strict=True)]
+    models = [
+        Territory(kernel, *prior, *count, *other) for prior, count, other in zip(priors, counts, rest, strict=True)
+    ]
     return models, read_array(arrays, "centre", "f", len(models), n_features)
 
 

@@ -1,0 +1,104 @@
+"""Another regime: found where there is one, and only where a cut separates it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from wgpr.ensemble.regimes import find_regime
+from wgpr.ensemble.territories import Territories, TerritorySettings, learn
+from wgpr.ensemble.territory import ALONE, Territory, fitted
+from wgpr.gp.kernels import RationalQuadratic
+
+RQ = RationalQuadratic()
+
+
+def smooth(X, rng):
+    return 0.3 * np.sin(0.5 * X[:, :1]) + 0.02 * rng.normal(size=(len(X), 1))
+
+
+def rugged(X, rng):
+    return 4.0 * np.sin(5.0 * X[:, :1]) + 0.02 * rng.normal(size=(len(X), 1))
+
+
+def looked_at(old_X, new_X, *, is_another=True, seed=0):
+    """A territory with new rows."""
+    rng = np.random.default_rng(seed)
+    territory = Territory.begin(RQ, old_X, smooth(old_X, rng), np.ones(len(old_X)))
+    y = (rugged if is_another else smooth)(new_X, rng)
+    return territory.with_rows(new_X, y, np.ones(len(new_X)), 0)
+
+
+def regime_of(territory):
+    return find_regime(territory, replace(fitted(territory, ALONE), n_known=territory.n_known), None)
+
+
+def regime_unless_fitted(territory):
+    """As if the hyperparameters could not follow the new rows: where is the cut?"""
+    return find_regime(territory, territory, None)
+
+
+def sides(regime, Z):
+    is_above = Z[:, regime.axis] > regime.position
+    return is_above if regime.is_above else ~is_above
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("is_another", [True, False])
+def test_two_halves(sign, is_another):
+    old, new = sign * np.linspace(0.0, 5.0, 60)[:, None], sign * np.linspace(5.1, 8.0, 60)[:, None]
+    regime = regime_of(looked_at(old, new, is_another=is_another))
+    assert (regime is not None) == is_another
+    if regime is not None:
+        assert regime.is_above == (sign > 0)
+        assert not sides(regime, old).any()
+        assert regime.position * sign == pytest.approx(5.05, abs=0.9)
+        assert regime.theta.lengthscales[0] < 1.0
+
+
+def test_rows_among_the_old_are_no_other_regime():
+    rng = np.random.default_rng(1)
+    assert regime_unless_fitted(looked_at(rng.uniform(0, 5, (60, 1)), rng.uniform(0, 5, (60, 1)))) is None
+
+
+def test_too_few_rows():
+    old = np.linspace(0.0, 5.0, 60)[:, None]
+    assert regime_unless_fitted(looked_at(old, np.linspace(5.1, 6.0, 14)[:, None])) is None
+
+
+def line(y, n, backwards=False):
+    x = np.linspace(0.0, 8.0, n)
+    return np.column_stack([x[::-1] if backwards else x, np.full(n, y)])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_parallel_line_of_equal_coordinates(sign):
+    """Some of the rows are still on the old line; those on the new line have the same coordinate across it."""
+    old, new = line(0.0, 60), np.concatenate([line(0.0, 60)[-2:], line(sign, 120, backwards=True)])
+    regime = regime_unless_fitted(looked_at(old, new))
+    assert regime is not None
+    assert regime.axis == 1
+    assert not sides(regime, old).any()
+    np.testing.assert_array_equal(sides(regime, new), new[:, 1] == sign)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_new_row_far_on_the_other_side(sign):
+    old = sign * np.linspace(0.0, 5.0, 60)[:, None]
+    new = sign * np.concatenate([[-50.0], np.linspace(5.1, 8.0, 60)])[:, None]
+    regime = regime_unless_fitted(looked_at(old, new))
+    assert regime is not None
+    assert not sides(regime, old).any()
+    assert not sides(regime, new)[0]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("n", [40, 41, 60])
+def test_lines_are_learned(sign, n):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([line(0.0, n), line(sign, 400, backwards=True)])
+    y = np.concatenate([smooth(X[:n], rng), rugged(X[n:], rng)])
+    territories = Territories.begin(RQ, X[:20], y[:20], np.ones(20))
+    territories, _, _ = learn(territories, TerritorySettings(RQ), X[20:], y[20:], np.ones(len(y) - 20), 0)
+    assert all(len(model.data) for model in territories.models)
+    assert np.sqrt(np.mean((territories.index.predict(X).mean - y) ** 2)) < 0.4  # 2.8 if it is taken for noise

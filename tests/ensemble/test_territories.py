@@ -1,0 +1,222 @@
+"""Territories: how they learn rows, divide, merge and forget."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from streams_of_rows import wavy
+from wgpr.datasets import two_regimes
+from wgpr.ensemble.cuts import route
+from wgpr.ensemble.territories import Territories, TerritorySettings, learn
+from wgpr.gp.kernels import RationalQuadratic
+
+RQ = RationalQuadratic()
+
+
+def learned(X, y, weights=None, sizes=None, **settings):
+    """Territories after all rows, given in pieces of these sizes."""
+    settings = TerritorySettings(RQ, **settings)
+    weights = np.ones(len(y)) if weights is None else weights
+    territories, records, whitened = Territories.begin(RQ, X[:20], y[:20], weights[:20]), [], []
+    start = 20
+    for size in sizes or [len(y)]:
+        rows = slice(start, start + size)
+        result = learn(territories, settings, X[rows], y[rows], weights[rows], len(records))
+        territories, records, whitened = result.territories, records + result.records, whitened + result.whitened
+        start += size
+    assert territories.n_learned == min(start, len(y))
+    return territories, records, whitened
+
+
+def assert_same(one, other):
+    """To the bit."""
+    assert one.cuts == other.cuts
+    assert one.n_learned == other.n_learned
+    for first, second in zip(one.models, other.models, strict=True):
+        np.testing.assert_array_equal(first.data.Z, second.data.Z)
+        np.testing.assert_array_equal(first.data.t, second.data.t)
+        np.testing.assert_array_equal(first.data.precision, second.data.precision)
+        np.testing.assert_array_equal(first.data.is_row, second.data.is_row)
+        np.testing.assert_array_equal(first.theta.to_vector(), second.theta.to_vector())
+        np.testing.assert_array_equal(first.mean, second.mean)
+        np.testing.assert_array_equal(first.spread, second.spread)
+        assert [first.n_seen, first.n_fitted, first.n_known, first.visited] == [
+            second.n_seen, second.n_fitted, second.n_known, second.visited
+        ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Many territories of a map, and their rows."""
+    X, y = wavy(1500)
+    return X, y, *learned(X, y)
+
+
+# Rows one by one, or many at once
+
+
+@pytest.mark.parametrize(
+    ("k", "settings"), [(1, {}), (3, {}), (1, {"max_models": 3}), (1, {"forgetting": 0.3})], ids=str
+)
+def test_it_makes_no_difference_how_many_rows_are_given(k, settings):
+    X, y = wavy(700, k=k)
+    weights = np.random.default_rng(0).uniform(0.2, 5.0, 700)
+    expected, records, whitened = learned(X, y, weights, **settings)
+    assert len(expected) > 1
+    for sizes in ([1] * 680, [7] * 98, [333, 1, 346]):
+        territories, others, errors = learned(X, y, weights, sizes, **settings)
+        assert_same(territories, expected)
+        assert [(each.number, each.changes, each.evidence, each.merged) for each in others] == [
+            (each.number, each.changes, each.evidence, each.merged) for each in records
+        ]
+        for one, other in zip(errors, whitened, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_spikes_make_no_difference_between_one_and_many():
+    X, y = wavy(300)
+    y[[5, 100, 101, 250]] += 500.0
+    assert_same(learned(X, y, sizes=[1] * 280)[0], learned(X, y)[0])
+
+
+# Number of territories
+
+
+def test_two_regimes():
+    """One draw has a cut before the border, and divides the territory that holds both sides of it: 4."""
+    numbers = []
+    for seed in range(5):
+        X, y, _ = two_regimes(3000, random_state=seed)
+        numbers.append(len(learned(X / 75.0 - 2.0, y[:, None])[0]))
+    assert numbers.count(2) >= 4
+    assert max(numbers) <= 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stationary_stream(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, (1500, 1))
+    territories, _, _ = learned(X, np.sin(2.0 * X) + 0.3 * rng.normal(size=X.shape))
+    assert len(territories) <= 2
+
+
+def test_every_territory_holds_its_ground(many):
+    X, _, territories, _, _ = many
+    assert len(territories) > 4
+    for number, model in enumerate(territories.models):
+        assert (route(territories.cuts, model.data.Z) == number).all()
+    assert sum(model.n_seen for model in territories.models) == len(X)
+    assert max(len(model.data) for model in territories.models) <= TerritorySettings.capacity(2)
+    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
+
+
+def test_arrays_of_territories_fit_after_merging():
+    X, y = wavy(1500)
+    territories, records, _ = learned(X, y, max_models=4)
+    assert len(territories) <= 4
+    assert any(record.merged for record in records)
+    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
+    for number, model in enumerate(territories.models):
+        assert (route(territories.cuts, model.data.Z) == number).all()
+    assert sum(model.n_seen for model in territories.models) == 1500
+
+
+@pytest.mark.parametrize("max_models", [1, 5])
+def test_old_ground_is_still_predicted_after_merging(max_models):
+    rng = np.random.default_rng(0)
+    X = np.linspace(0.0, 60.0, 3000)[:, None]
+    truth = np.sin(X) * np.where(X < 30.0, 1.0, 2.0)
+    territories, _, _ = learned(X, truth + 0.1 * rng.normal(size=X.shape), max_models=max_models)
+    assert len(territories) <= max_models
+    old = X[:, 0] < 20.0
+    mean, variance, *_ = territories.index.predict(X[old])
+    assert np.sqrt(np.mean((mean - truth[old]) ** 2)) < (0.6 if max_models == 1 else 0.1)
+    assert np.sqrt(np.mean(variance)) < 1.0
+
+
+def test_places_of_equal_coordinates_divide():
+    """Most places have the largest value along the widest axis; the territory is cut along the other, not thinned."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.where(rng.uniform(size=800) < 0.7, 10.0, rng.uniform(0, 9, 800)), rng.uniform(0, 9, 800)])
+    y = np.sin(2.0 * X.sum(axis=1, keepdims=True)) + 0.01 * rng.normal(size=(800, 1))
+    territories, _, _ = learned(X, y)
+    on_line = X[:, 0] == 10.0
+    error = territories.index.predict(X[on_line]).mean - y[on_line]
+    assert np.sqrt(np.mean(error**2)) < 0.05
+
+
+# A field that changes
+
+
+def test_forgetting_follows_a_field_that_changes():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (1200, 1))
+    level = np.where(np.arange(1200) < 600, 0.0, 2.0)[:, None]
+    y = np.sin(2.0 * X) + level + 0.1 * rng.normal(size=X.shape)
+    queries = np.linspace(-1.8, 1.8, 50)[:, None]
+    error = {
+        forgetting: np.abs(learned(X, y, forgetting=forgetting)[0].index.predict(queries).mean
+                           - np.sin(2.0 * queries) - 2.0).mean()
+        for forgetting in (0.0, 0.5)
+    }  # fmt: skip
+    assert error[0.5] < 0.3
+    assert error[0.5] < 0.5 * error[0.0]
+
+
+def test_log_evidence_is_moderate():
+    for X, y in (wavy(1000), flat_then_not()):
+        _, records, _ = learned(X, y)
+        assert max(abs(each.evidence[0]) / each.n_samples for each in records if each.n_samples) < 50.0
+    X, y = wavy(400)
+    y[[50, 250]] += 1e4
+    _, records, _ = learned(X, y)
+    assert max(abs(each.evidence[0]) / each.n_samples for each in records if each.n_samples) < 50.0
+
+
+def flat_then_not(n=2000):
+    X = np.linspace(0.0, 20.0, n)[:, None]
+    return X, np.where(X < 12.0, 0.0, np.sin(3.0 * (X - 12.0)))
+
+
+def test_a_field_that_is_flat_at_first():
+    X, y = flat_then_not()
+    error = np.abs(learned(X, y)[0].index.predict(X).mean - y)
+    assert error.max() < 0.2
+    assert np.sqrt(np.mean(error**2)) < 0.02
+
+
+# Values
+
+
+def test_earlier_territories_stay_as_they_were(many):
+    X, y, *_ = many
+    before, _, _ = learned(X[:700], y[:700])
+    queries = X[::50]
+    expected, frozen = before.index.predict(queries), pickle.dumps(before)
+    learn(before, TerritorySettings(RQ, max_models=3), X[700:], y[700:], np.ones(800), 0)
+    before._index.clear()
+    for one, other in zip(before.index.predict(queries), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert_same(before, pickle.loads(frozen))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_answer_and_learn_alike(many, copied):
+    X, _, territories, *_ = many
+    other = copied(territories)
+    for one, two in zip(territories.index.predict(X[::50]), other.index.predict(X[::50]), strict=True):
+        np.testing.assert_array_equal(one, two)
+    more_X, more_y = wavy(200, seed=5)
+    after = [learn(each, TerritorySettings(RQ), more_X, more_y, np.ones(200), 0) for each in (territories, other)]
+    assert_same(after[0].territories, after[1].territories)
+
+
+def test_whitened_errors_of_every_row_but_the_first(many):
+    X, _, territories, records, whitened = many
+    waiting = sum(len(model.data) - model.n_known for model in territories.models)
+    assert sum(len(errors) for errors in whitened) == len(X) - 20 - waiting
+    errors = np.concatenate(whitened)
+    assert 0.7 < np.sqrt(np.mean(errors**2)) < 1.4
+    assert [record.number for record in records] == list(range(len(records)))
