@@ -45,6 +45,9 @@ _MAX_ITER_FIRST, _MAX_ITER = 20, 6
 # of the default: few rows of a rough field look like noise, and what is thinned as noise is lost.
 _SHORT = (0.1, 0.3)
 
+# Nats by which they must be better.
+_CLEARLY = 10.0
+
 # A length-scale that was fitted to data of a smaller spread, by this factor, says nothing about the data of now.
 _SPREAD_GROWTH = 4.0
 
@@ -298,18 +301,25 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
         except NotFactorizableError:
             return -np.inf
 
+    def best(starts: list[Hyperparameters], max_iter: int) -> Hyperparameters:
+        found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
+        return found[0] if len(found) == 1 else max(found, key=log_posterior)
+
+    def defaults(factors: tuple[float, ...]) -> list[Hyperparameters]:
+        return [default_hyperparameters(kernel, scales, factor) for factor in factors]
+
+    is_lonely = not len(surroundings.log_theta) and not territory.n_lost
     starts = []
-    if territory.n_fitted:
-        default = default_hyperparameters(kernel, scales)
-        lengthscales = np.where(is_new_axis, default.lengthscales, territory.theta.lengthscales)
+    if territory.n_fitted or not is_lonely:
+        lengthscales = np.where(is_new_axis, defaults((1.0,))[0].lengthscales, territory.theta.lengthscales)
         starts.append(replace(territory.theta, lengthscales=lengthscales))
-    if not len(surroundings.log_theta) and territory.n_lost == 0:
-        # Nobody else knows: the hyperparameters may be those of another maximum.
-        factors = (*_SHORT, *LENGTHSCALE_FACTORS) if territory.n_fitted else LENGTHSCALE_FACTORS
-        starts += [default_hyperparameters(kernel, scales, factor) for factor in factors]
-    max_iter = _MAX_ITER if len(starts) == 1 else _MAX_ITER_FIRST
-    found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
-    theta = found[0] if len(found) == 1 else max(found, key=log_posterior)
+    if not is_lonely:
+        theta = best(starts, _MAX_ITER)
+    else:  # nobody else knows: the present hyperparameters may be those of another maximum
+        theta = best([*starts, *defaults(LENGTHSCALE_FACTORS)], _MAX_ITER_FIRST)
+        if territory.n_fitted:
+            short = best(defaults(_SHORT), _MAX_ITER_FIRST)
+            theta = short if log_posterior(short) > log_posterior(theta) + _CLEARLY else theta
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
     return replace(fitted_now, n_evaluations=evidences[0].n_evaluations).with_theta(theta)
 
