@@ -41,7 +41,7 @@ _ONLINE = {
         "random_state": 0,
     },
     StreamingGPRegressor: {"batch_size": BATCH, **_SPARSE},
-    WGPRegressor: {},
+    WGPRegressor: {"random_state": 0},
 }
 _SETTINGS = {**_ONLINE, SparseGPRegressor: _SPARSE}
 
