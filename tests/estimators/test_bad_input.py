@@ -188,9 +188,7 @@ UNUSUAL_ROWS = {
 
 @every_estimator
 @pytest.mark.parametrize("name", UNUSUAL_ROWS)
-def test_unusual_rows_are_learned(regressor, name, request):
-    if regressor is WGPRegressor and name == "a jump in the scale of targets":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the weight of a gated row has no lower limit"))
+def test_unusual_rows_are_learned(regressor, name):
     rows, targets = UNUSUAL_ROWS[name]
     estimator = small(regressor).fit(rows, targets)
     assert_sane(estimator, np.asarray(rows, dtype=float), np.asarray(targets, dtype=float))

@@ -332,9 +332,7 @@ def test_answers_are_not_views_of_the_model(regressor):
 
 
 @every_estimator
-def test_models_cannot_be_edited(regressor, request):
-    if regressor is WGPRegressor:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="arrays of pseudo-data can be written to"))
+def test_models_cannot_be_edited(regressor):
     model = small(regressor).fit(X, y).models_[0]
     with pytest.raises(ValueError, match="read-only"):
         model.inputs[:] = 0.0

@@ -60,6 +60,10 @@ class PseudoData:
     precision: Array
     is_row: Mask
 
+    def __post_init__(self) -> None:
+        for array in (self.Z, self.t, self.precision, self.is_row):
+            array.setflags(write=False)
+
     def __len__(self) -> int:
         return len(self.precision)
 
