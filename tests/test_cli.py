@@ -27,7 +27,7 @@ from wgpr.estimators import base
 from wgpr.estimators.regressors import METHODS
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
-SETTINGS = {"batching": "arrival", "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
+SETTINGS = {"threshold": 1.0, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
 SMALL = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
 NAMES = ["east", "north", "depth"]
 
@@ -866,13 +866,13 @@ def test_stream_learns_as_fit_does(wgpr):
     assert (streamed.target_name_, streamed.n_samples_seen_) == ("depth", 110)
 
 
-@pytest.mark.parametrize("batching", ["arrival", "regional"])
-def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, batching):
+@pytest.mark.parametrize("settings", [SETTINGS, {}], ids=["batches", "default"])
+def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
     parser = LineParser(None, None)
     lines = [line for line in map(parser.parse, survey(90).to_csv(index=False).splitlines()) if line]
     results = []
     for n_lines in (1, 7, 90):
-        session = StreamSession(WGPRegressor(**SETTINGS | {"batching": batching}), parser, 2.0, report_every=25)
+        session = StreamSession(WGPRegressor(**settings), parser, 2.0, report_every=25)
         for start in range(0, len(lines), n_lines):
             assert not [*session.process(lines[start : start + n_lines])]
         session.report()
