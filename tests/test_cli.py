@@ -23,11 +23,11 @@ from wgpr.cli import app as cli
 from wgpr.cli import learn
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
-from wgpr.estimators import base
+from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
-SETTINGS = {"batching": "arrival", "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
+SETTINGS = {"threshold": 1.0, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
 SMALL = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
 NAMES = ["east", "north", "depth"]
 
@@ -133,7 +133,8 @@ def test_fit_learns_what_the_estimator_learns(wgpr):
 @pytest.mark.parametrize("method", ["wgpr", "solar", "lgpr", "streaming"])
 def test_update_goes_on_as_if_it_had_never_stopped(wgpr, method):
     frame = survey(100)
-    settings = ["-m", method, "-s", "batch_size=20", "-s", "optimizer_iterations=5", "-s", "random_state=3"]
+    batches = ["-s", "batch_size=20", "-s", "optimizer_iterations=5"] if method != "wgpr" else []
+    settings = ["-m", method, *batches, "-s", "random_state=3"]
     for name, rows in {"all": frame, "first": frame[:33], "second": frame[33:37], "third": frame[37:]}.items():
         rows.to_csv(f"{name}.csv", index=False)
     assert wgpr("fit", "all.csv", *settings, "-o", "once.map")[0] == 0
@@ -145,6 +146,26 @@ def test_update_goes_on_as_if_it_had_never_stopped(wgpr, method):
         del model.feature_names_in_  # it will be asked about arrays
     assert_same_learning(other, once)
     assert load("pieces.map").n_samples_seen_ == 37
+
+
+def test_weights_of_a_column(wgpr):
+    frame = survey(100)
+    frame["quality"] = np.random.default_rng(0).uniform(0.1, 4.0, 100)
+    frame[:60].to_csv("first.csv", index=False)
+    frame[60:].to_csv("second.csv", index=False)
+    assert wgpr("fit", "first.csv", "--weight", "quality", "-o", "a.map")[0] == 0
+    assert wgpr("update", "a.map", "second.csv", "--weight", "4", "-o", "b.map")[0] == 0
+    lines = frame[60:].to_csv(index=False)
+    assert wgpr("stream", "a.map", "--weight", "quality", stdin=lines)[0] == 0
+    expected = WGPRegressor().partial_fit(frame[NAMES[:2]], frame["depth"], frame["quality"])
+    for name in ("a.map", "b.map"):
+        np.testing.assert_array_equal(load(name).predict(frame[NAMES[:2]]), expected.predict(frame[NAMES[:2]]))
+    code, _, said = wgpr("fit", "first.csv", *SMALL, "--weight", "quality", "-o", "c.map")
+    assert (code, "leave out --weight" in said) == (2, True)
+    frame.loc[5, "quality"] = 0.0
+    frame.to_csv("wrong.csv", index=False)
+    code, _, said = wgpr("fit", "wrong.csv", "--weight", "quality", "-o", "c.map")
+    assert (code, "line 7, column 'quality': 0 is no weight" in " ".join(said.split())) == (1, True)
 
 
 def test_all_methods_and_settings_can_be_chosen(wgpr):
@@ -779,14 +800,14 @@ def test_an_interrupted_fit_can_be_continued_exactly(wgpr, monkeypatch):
     assert wgpr("fit", "survey.csv", *SMALL, "-o", "whole.map")[0] == 0
     steps = []
 
-    def interrupted_step(*arguments, step=base._stepped):
+    def interrupted_step(*arguments, step=BatchMethod._stepped):
         if len(steps) == 2:
             raise KeyboardInterrupt
         steps.append(arguments)
         return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(base, "_stepped", interrupted_step)
+        patch.setattr(BatchMethod, "_stepped", interrupted_step)
         code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
     assert (code, "interrupted" in said, "--skip 30" in said, load("a.map").n_samples_seen_) == (1, True, True, 30)
     code, _, said = wgpr("update", "a.map", "survey.csv")
@@ -804,7 +825,7 @@ def test_an_interrupted_batch_method_leaves_nothing(wgpr, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(base, "_stepped", interrupt)
+    monkeypatch.setattr(BatchMethod, "_stepped", interrupt)
     code, _, said = wgpr("fit", "survey.csv", "-m", "sparse", "-o", "a.map")
     assert (code, "no map was written" in said, Path("a.map").exists()) == (1, True, False)
 
@@ -866,13 +887,13 @@ def test_stream_learns_as_fit_does(wgpr):
     assert (streamed.target_name_, streamed.n_samples_seen_) == ("depth", 110)
 
 
-@pytest.mark.parametrize("batching", ["arrival", "regional"])
-def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, batching):
+@pytest.mark.parametrize("settings", [SETTINGS, {}], ids=["batches", "default"])
+def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
     parser = LineParser(None, None)
     lines = [line for line in map(parser.parse, survey(90).to_csv(index=False).splitlines()) if line]
     results = []
     for n_lines in (1, 7, 90):
-        session = StreamSession(WGPRegressor(**SETTINGS | {"batching": batching}), parser, 2.0, report_every=25)
+        session = StreamSession(WGPRegressor(**settings), parser, 2.0, report_every=25)
         for start in range(0, len(lines), n_lines):
             assert not [*session.process(lines[start : start + n_lines])]
         session.report()

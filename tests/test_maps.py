@@ -622,7 +622,7 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
         mean, std = estimator.predict(X, return_std=True)
         ashore_mean, ashore_std = ashore.predict(X, return_std=True)
         np.testing.assert_allclose(ashore_mean, mean, atol=1e-4 * np.ptp(mean))
-        np.testing.assert_allclose(ashore_std, std, rtol=1e-3)
+        np.testing.assert_allclose(ashore_std, std, rtol=5e-3)  # a row on a rounded cut may change its owner
         assert ashore._state.ensemble.n_learned == estimator._state.ensemble.n_learned
     assert max_models is None or any(record.merged for record in estimator.history_)
     again = ashore.partial_fit(*rough(300, seed=5, n_outputs=n_outputs))

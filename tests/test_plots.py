@@ -344,7 +344,7 @@ def test_a_rule_without_distances_shows_evidences(ax):
 
 
 def test_a_rule_without_either_shows_how_many_models_there_were(ax, monkeypatch):
-    monkeypatch.setattr("wgpr.estimators.base.HISTORY_SIZE", 3)
+    monkeypatch.setattr("wgpr.estimators.methods.HISTORY_SIZE", 3)
     model = small(published, splitting="always", threshold="auto").fit(*travelling())
     assert plot_history(model, ax=ax).get_ylabel() == "local models"
     counts = lines_by_label(ax)["new model"].get_ydata()
