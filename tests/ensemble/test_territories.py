@@ -108,7 +108,7 @@ def test_every_territory_holds_its_ground(many):
     for number, model in enumerate(territories.models):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == len(X)
-    assert max(len(model.data) for model in territories.models) <= TerritorySettings.capacity(2)
+    assert max(len(model.data) for model in territories.models) <= TerritorySettings.sizes(2)[0]
     np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
 
 

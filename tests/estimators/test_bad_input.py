@@ -20,7 +20,6 @@ from streams import (
     streamed,
     travelling,
 )
-from wgpr import WGPRegressor
 
 X, y = (part[:50] for part in travelling())
 QUERIES = queries()
