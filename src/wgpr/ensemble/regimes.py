@@ -30,6 +30,9 @@ _MOST_OVERLAP = 0.05
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 _REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
 
+# Nats by which a later cut must be better than one before.
+_CLEARLY = 3.0
+
 # A fit is tried if the evidence at one of these hyperparameters is near enough: it gains hardly more nats for each row.
 _STRETCHES = (0.15, 0.5, 2.0)
 _GAIN_PER_ROW = 0.15
@@ -77,7 +80,7 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
         position = 0.5 * sign * (last + sign * float(rows.Z[n_before, axis]))
         if not last < sign * position < sign * rows.Z[n_before, axis]:  # equal values: no cut separates them
             return best
-        needed = (as_update if best is None else best.log_evidence) - given_known[n_before]
+        needed = (as_update if best is None else best.log_evidence + _CLEARLY) - given_known[n_before]
         found = _fit_alone(territory, rows[n_before:], needed)
         if found is None:
             return best
