@@ -31,18 +31,23 @@ class Calibration:
 
     counts: Array = field(default_factory=lambda: np.zeros(len(EDGES) + 1))
     initial_factor: float = 1.0
+    factor: float = field(init=False)
 
-    @property
-    def factor(self) -> float:
-        total = float(self.counts.sum())
-        if total < _ENOUGH:
-            return self.initial_factor
-        below = np.cumsum(self.counts[:-1]) / total  # fraction of errors below each edge
-        size = np.exp(np.interp(_INSIDE, below, np.log(EDGES)))
-        return float((size / _HALF_WIDTH).clip(_LEAST, _MOST))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", _factor(self.counts) or self.initial_factor)
 
     def updated(self, whitened: Array) -> "Calibration":
         """After these errors too: (n, k), in standard deviations; all outputs count alike."""
         sizes = np.abs(whitened).ravel()
         new = np.bincount(np.searchsorted(EDGES, sizes), minlength=len(self.counts))
         return Calibration(self.counts * (1.0 - 1.0 / _MEMORY) ** len(sizes) + new, self.initial_factor)
+
+
+def _factor(counts: Array) -> float | None:
+    """The factor that puts 95 % of the errors inside; None if there are too few of them."""
+    total = float(counts.sum())
+    if total < _ENOUGH:
+        return None
+    below = np.cumsum(counts[:-1]) / total  # fraction of errors below each edge
+    size = np.exp(np.interp(_INSIDE, below, np.log(EDGES)))
+    return float((size / _HALF_WIDTH).clip(_LEAST, _MOST))
