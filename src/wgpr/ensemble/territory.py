@@ -80,7 +80,7 @@ class Territory(PickledByFields):
 
     mean : (k,) prior mean. n_seen : rows that it has learned; n_fitted : those of them at the latest fit.
     n_known : the first so many of its data were there at the latest look; those behind them are new rows.
-    spread : (d,) standard deviation of the inputs at the latest fit. visited : number of its latest row in the stream.
+    spread : (d,) of the inputs at the latest fit. visited : number of its latest row in the stream.
     log_evidence : of the latest rows that were looked at, given those before; n_evaluations : of the evidence then.
     """
 
@@ -287,8 +287,11 @@ def _outlier_weights(L: Array, a: Array) -> Array:
 def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
     """The territory after its hyperparameters were fitted to its own pseudo-data and its halo."""
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), own.Z.std(axis=0)
+    scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), _spread(own.Z)
     is_new_axis = territory.spread < spread / _SPREAD_GROWTH
+    if territory.n_fitted:  # the first rows of another survey line say how far apart lines are
+        inputs = np.where(is_new_axis, np.maximum(scales.inputs, spread), scales.inputs)
+        scales = replace(scales, inputs=inputs)
     prior = _prior(territory, scales, spread, is_new_axis, surroundings)
     evidences = _evidences(territory, surroundings.halo)
 
@@ -331,6 +334,12 @@ def _are_trusted(data: PseudoData) -> Mask:
         return ~data.is_row
     typical = np.median(data.precision[data.is_row])
     return ~data.is_row | (data.precision >= _LEAST_TRUSTED * typical)
+
+
+def _spread(Z: Array) -> Array:
+    """(d,): standard deviation of even places in the range of `Z` (n, d). One row of the next survey line shows it."""
+    spread: Array = np.ptp(Z, axis=0) / np.sqrt(12.0)
+    return spread
 
 
 def _evidences(territory: Territory, halo: PseudoData | None) -> list[Evidence]:
