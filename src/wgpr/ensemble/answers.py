@@ -83,7 +83,9 @@ class PseudoDataIndex:
     def predict(self, X: Array) -> Answers:
         """Answers at `X` (n, d), each from its own posterior."""
         if self._of_all is not None:
-            mean, variance = self._of_all.predict(X)
+            size = max(16, _PIECE // len(self._data))
+            parts = [self._of_all.predict(X[first : first + size]) for first in range(0, len(X), size)]
+            mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
             noise = np.full(len(X), self._of_all.theta.noise**2)
             return Answers(mean, variance, noise, route(self._cuts, X))
         size = max(16, _PIECE // self._n_nearest**2)

@@ -43,7 +43,7 @@ def divided(node: Node, inside: Array, axis: int, position: float, numbers: tupl
 
     One of them is its own. If the place belongs to another territory, because it was rounded, the number decides.
     """
-    path = _path_to_place(node, inside)
+    path = path_to_place(node, inside)
     if path and path[-1][0].children[path[-1][1]] not in numbers:
         path = _path_to_number(node, min(numbers)) or path
     if not path:
@@ -63,7 +63,7 @@ def _with_child(node: Cuts, place: int, child: Node) -> Cuts:
     return node._replace(children=(*node.children[:place], child, *node.children[place + 1 :]))
 
 
-def _path_to_place(node: Node, inside: Array) -> list[tuple[Cuts, int]]:
+def path_to_place(node: Node, inside: Array) -> list[tuple[Cuts, int]]:
     """The nodes above the territory of a place (d,), and which child comes next."""
     path: list[tuple[Cuts, int]] = []
     while not isinstance(node, int):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wgpr.ensemble.answers import PseudoDataIndex, agreement
-from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, path_to_place, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
 from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
@@ -49,6 +49,15 @@ _N_PAIRS = 8
 
 # Rows after which `forgetting` has taken its fraction.
 _ROWS_OF_FORGETTING = 100
+
+# Rows that are searched for the next look: the search takes time for each look.
+_ROWS_AT_ONCE = 2000
+
+# A tree of so many levels is preferably not cut along another axis, so that it does not become deeper.
+_DEEP = 50
+
+# Less would leave the range of float64.
+_LEAST_PRECISION = 1e-250
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,11 @@ class _Learning:
     # Rows
 
     def learn(self, X: Array, y: Array, weights: Array) -> None:
+        for first in range(0, len(y), _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            self._learn_some(X[some], y[some], weights[some])
+
+    def _learn_some(self, X: Array, y: Array, weights: Array) -> None:
         owners, start = route(self.cuts, X), 0
         while start < len(y):
             stop, number = self._next_look(owners, y, start)
@@ -192,7 +206,7 @@ class _Learning:
 
     def _look(self, number: int) -> None:
         started, n_before = perf_counter(), len(self.models)
-        territory = self._faded(self.models[number])
+        territory = self.models[number]
         is_full = len(territory.data) > self.capacity
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
@@ -200,7 +214,10 @@ class _Learning:
             # A row is out of reach. So few rows are no regime yet: they stay new, unless they are outliers.
             self._put(_without_outliers(territory, surroundings)[0], number)
             return
-        looked, regime, n_evaluations = self._forecast_and_fit(territory, surroundings, is_due)
+        territory, forecasted = self._faded(territory), None
+        if n_new:
+            territory, forecasted = _without_outliers(territory, surroundings)
+        looked, regime, n_evaluations = self._forecast_and_fit(territory, forecasted, surroundings, is_due)
         if regime is not None:
             self._start_regime(number, territory, regime)
         else:
@@ -228,13 +245,12 @@ class _Learning:
         )
 
     def _forecast_and_fit(
-        self, territory: Territory, surroundings: Surroundings, is_due: bool
+        self, territory: Territory, forecasted: Forecast | None, surroundings: Surroundings, is_due: bool
     ) -> tuple[Territory, Regime | None, int]:
         """The territory after a look, another regime if there is one, and the number of evaluations of the evidence."""
         n_known, n_data = territory.n_known, len(territory.data)
-        if not n_known < n_data:
+        if forecasted is None:
             return (fitted(territory, surroundings) if is_due else territory), None, 0
-        territory, forecasted = _without_outliers(territory, surroundings)
         self.whitened.append(forecasted.whitened)
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
@@ -253,6 +269,7 @@ class _Learning:
             return territory
         precision = territory.data.precision.copy()
         precision[:n_known] *= (1.0 - self.settings.forgetting) ** (n_new / _ROWS_OF_FORGETTING)
+        np.maximum(precision, _LEAST_PRECISION, out=precision)
         return replace(territory, data=replace(territory.data, precision=precision))
 
     def _surroundings(self, number: int) -> Surroundings:
@@ -310,7 +327,10 @@ class _Learning:
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        cut = median_cut(territory.data.Z, territory.theta.lengthscales)
+        lengthscales, path = territory.theta.lengthscales.copy(), path_to_place(self.cuts, territory.data.Z[0])
+        if len(path) >= _DEEP:
+            lengthscales[path[-1][0].axis] *= 1e-9
+        cut = median_cut(territory.data.Z, lengthscales)
         if cut is None:  # more than half of the places are the same
             thinned = thin(territory.kernel, territory.theta, territory.mean, united, self.n_thinned, at_any_loss=True)
             assert thinned is not None

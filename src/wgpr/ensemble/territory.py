@@ -26,6 +26,7 @@ from wgpr.gp.linalg import (
     Array,
     Indices,
     NotFactorizableError,
+    cholesky,
     cholesky_with_jitter,
     columns,
     solve_lower,
@@ -60,7 +61,7 @@ _ROWS_OF_NOISE = 200
 # A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
 # than this number and this fraction, it is the model that is wrong, and none of them is.
 _GATE = 16.0
-_LEAST_WEIGHT = 1e-16
+_LEAST_WEIGHT = 1e-200
 _MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
@@ -252,7 +253,7 @@ def _factor(C: Array, prior_variance: float) -> Array:
     Where rows of very large weight repeat known places, it is rounding, of the size of the prior variance.
     """
     try:
-        return cholesky_with_jitter(C)[0]
+        return cholesky(C)
     except NotFactorizableError:
         return cholesky_with_jitter(C + _ROUNDING * prior_variance * np.eye(len(C)))[0]
 
@@ -267,11 +268,12 @@ def _outlier_weights(L: Array, a: Array) -> Array:
     precision = (inverse_L**2).sum(axis=0)
     if ((a**2).mean(axis=1) <= _GATE**2 * precision).all():
         return weights
-    P, a = inverse_L.T @ inverse_L, a.copy()
+    P, a, rounding = inverse_L.T @ inverse_L, a.copy(), 0.0
     for _ in range(max(_MOST_OUTLIERS, int(_MOST_OUTLYING * len(L))) + 1):
         size = np.sqrt((a**2).mean(axis=1) / P.diagonal())
         worst = int(np.argmax(size))
-        if size[worst] <= _GATE:
+        rounding = max(rounding, 1e-10 * size[worst])
+        if size[worst] <= max(_GATE, rounding):
             return weights
         weights[worst] = max((_GATE / size[worst]) ** 4, _LEAST_WEIGHT)
         column = P[:, worst] / P[worst, worst]
@@ -325,7 +327,7 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
             short = best(defaults(_SHORT), _MAX_ITER_FIRST)
             theta = short if log_posterior(short) > log_posterior(theta) + _CLEARLY else theta
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
-    return replace(fitted_now, n_evaluations=evidences[0].n_evaluations).with_theta(theta)
+    return replace(fitted_now, n_evaluations=sum(evidence.n_evaluations for evidence in evidences)).with_theta(theta)
 
 
 def _are_trusted(data: PseudoData) -> Mask:

@@ -13,8 +13,9 @@ from sklearn.utils import Tags, check_array, check_consistent_length, check_rand
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.territories import Territories
 from wgpr.estimators.attributes import FittedAttributes
-from wgpr.estimators.methods import AnyEnsemble, Method
+from wgpr.estimators.methods import AnyEnsemble, Method, TerritoryMethod
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.linalg import Array, Indices, columns, expand_outputs, n_outputs, one_blas_thread
@@ -63,6 +64,13 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
             self._known_method = settings, method
         return method
 
+    def _method_that_learned(self, state: State) -> Method:
+        """The method; raises an error if settings were replaced by those of another method."""
+        method = self._method()
+        if len(state.ensemble) and isinstance(method, TerritoryMethod) is not isinstance(state.ensemble, Territories):
+            raise ValueError("threshold or splitting describe another method than the one that learned; use fit again")
+        return method
+
     # Learning
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -87,7 +95,7 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         """Learn the pending rows, as a smaller batch."""
         check_is_fitted(self, "_state")
         with one_blas_thread():
-            self._state = self._method().flushed(self._state)
+            self._state = self._method_that_learned(self._state).flushed(self._state)
         return self
 
     def _initial_state(self, X: Array, y: Array) -> State:
@@ -167,7 +175,7 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self, "_state")
         state = self._state  # at once: another thread may learn
         queries = self._checked_queries(X)
-        ensemble, units = self._method().answering(state)
+        ensemble, units = self._method_that_learned(state).answering(state)
         return state, ensemble, units, units.inputs(queries)
 
     def _checked_queries(self, X: Any) -> Array:

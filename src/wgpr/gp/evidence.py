@@ -21,7 +21,7 @@ from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices, NotFactorizableError
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _pairs(n: int) -> tuple[Indices, Indices, Indices]:
     """First and second index of each pair of n points, and its position in an (n, n) matrix in Fortran order."""
     first, second = np.triu_indices(n, 1)
