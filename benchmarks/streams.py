@@ -1,7 +1,7 @@
 """WGPR with its defaults on real streams, next to linear interpolation and LGPR. The figures of docs/streams.md.
 
     python benchmarks/streams.py --data FOLDER [--output streams.jsonl] [--only "kin40k;toy"] [--trials 5]
-                                 [--without calibration] [--rows 1000]
+                                 [--without calibration] [--rows 1000] [--write]
 
 FOLDER holds the data sets. All data sets are learned with the same settings; `--without` replaces one part of the
 method by the paper's, to see what it does. Results are lines of JSON; those that are in the file already are not
@@ -9,6 +9,7 @@ measured again. An hour on one core; `--only toy --trials 1 --rows 500` takes so
 """
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from common import Record, Results, interpolated, require_data
+from common import ROOT, Record, Results, interpolated, require_data
 from wgpr import LocalGPRegressor, WGPRegressor
 from wgpr.datasets import Dataset, load, two_regimes
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 
+PAGE, BEGIN, END = ROOT / "docs/streams.md", "<!-- measured by benchmarks/streams.py -->", "<!-- end of streams -->"
 ROWS_AT_A_TIME = 100
 
 # Parts of the method that may be replaced, and the settings that do so.
@@ -68,7 +70,7 @@ def streams(folder: Path) -> dict[str, tuple[Stream, dict[str, Any]]]:
         "terrain": (terrain, {}),
         "opinicon, lines": (whole_lines("opinicon"), {}),
         "kin40k": (kin40k, {}),
-        "kin40k, 100 models": (kin40k, {"max_models": 100}),
+        "kin40k, 10 models": (kin40k, {"max_models": 10}),
         "kin40k, raw units": (raw_units, {}),
     }
 
@@ -143,6 +145,7 @@ def parsed() -> argparse.Namespace:
         "--trials", type=int, default=5, help="splits or seeds of each stream; twice as many of the toy"
     )
     parser.add_argument("--without", default="", choices=["", *PARTS], help="a part that is replaced by the paper's")
+    parser.add_argument("--write", action="store_true", help="put the means into docs/streams.md")
     parser.add_argument("--rows", type=int, help="learn only the first so many rows")
     arguments = parser.parse_args()
     arguments.only = [name.strip() for name in arguments.only.split(";") if name.strip()]
@@ -166,6 +169,41 @@ def main() -> None:
             result |= others(data, trial)
         results.add(facts | result)
         console.print(name, trial, arguments.without, {key: f"{value:.4g}" for key, value in result.items()})
+    if arguments.write:
+        write(results.matching({"without": "", "rows": None}))
+
+
+def write(records: list[Record]) -> None:
+    """Put a table of the means into docs/streams.md."""
+    columns = (
+        "stream (trials)",
+        "RMSE (least to greatest)",
+        "in 95 % (least to greatest)",
+        "NLPD",
+        "models",
+        "rows a second",
+    )
+    lines = [f"| {' | '.join((*columns, 'for comparison'))} |", "|---|---:|---|---:|---:|---:|---|"]
+    for name in dict.fromkeys(record["name"] for record in records):
+        rows = [record for record in records if record["name"] == name]
+        rmse, coverage = ([row[key] for row in rows] for key in ("rmse", "coverage"))
+        nlpd, models, speed = (np.mean([row[key] for row in rows]) for key in ("nlpd", "models", "rows_per_second"))
+        rivals = {"interpolation": "linear interpolation", "lgpr": "LGPR"}
+        compared = [
+            f"{word} {np.mean([row[key] for row in rows]):.3g}" for key, word in rivals.items() if key in rows[0]
+        ]
+        cells = (
+            f"{name} ({len(rows)})",
+            f"**{np.mean(rmse):.3g}** ({min(rmse):.3g} to {max(rmse):.3g})",
+            f"{np.mean(coverage):.1%} ({min(coverage):.0%} to {max(coverage):.0%})",
+            f"{nlpd:.2f}",
+            f"{models:.0f}",
+            f"{speed:,.0f}",
+            ", ".join(compared),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
+    PAGE.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}{END}", PAGE.read_text(), flags=re.DOTALL))
 
 
 if __name__ == "__main__":

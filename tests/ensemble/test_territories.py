@@ -161,8 +161,8 @@ def test_forgetting_follows_a_field_that_changes():
                            - np.sin(2.0 * queries) - 2.0).mean()
         for forgetting in (0.0, 0.5)
     }  # fmt: skip
-    assert error[0.5] < 0.3
-    assert error[0.5] < 0.5 * error[0.0]
+    assert error[0.5] < 0.2
+    assert error[0.5] < 0.75 * error[0.0]
 
 
 def test_log_evidence_is_moderate():

@@ -22,13 +22,16 @@ from wgpr.gp.pseudodata import PseudoData
 
 # Fewest rows that can be another regime, and fewest that tell the hyperparameters of the old one. Largest part of the
 # new rows that may lie among the old.
-_FEWEST_ROWS, _FEWEST_KNOWN = 15, 30
+FEWEST_ROWS, _FEWEST_KNOWN = 15, 30
 _MOST_OVERLAP = 0.05
 
 # Fractions of the new rows, in order along the axis, that may still belong to the old regime, and how the best of them
 # is refined.
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 _REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
+
+# Nats by which a later cut must be better than one before.
+_CLEARLY = 3.0
 
 # A fit is tried if the evidence at one of these hyperparameters is near enough: it gains hardly more nats for each row.
 _STRETCHES = (0.15, 0.5, 2.0)
@@ -71,13 +74,13 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
     def better(best: Regime | None, fraction: float) -> Regime | None:
         """The regime of the rows behind this fraction of them, if it is better than the best so far."""
         n_before = max(n_among_old, round(fraction * len(rows)))
-        if n_before > len(rows) - _FEWEST_ROWS:
+        if n_before > len(rows) - FEWEST_ROWS:
             return best
         last = max(farthest_old, float(sign * rows.Z[n_before - 1, axis])) if n_before else farthest_old
         position = 0.5 * sign * (last + sign * float(rows.Z[n_before, axis]))
         if not last < sign * position < sign * rows.Z[n_before, axis]:  # equal values: no cut separates them
             return best
-        needed = (as_update if best is None else best.log_evidence) - given_known[n_before]
+        needed = (as_update if best is None else best.log_evidence + _CLEARLY) - given_known[n_before]
         found = _fit_alone(territory, rows[n_before:], needed)
         if found is None:
             return best
@@ -95,7 +98,7 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
 def _separating_axis(territory: Territory) -> tuple[int, float] | None:
     """The axis, and its direction, along which the new rows lie beyond what was known; None if there is none."""
     old, new = territory.data.Z[: territory.n_known], territory.new_rows.Z
-    if len(new) < _FEWEST_ROWS or territory.n_fitted < _FEWEST_KNOWN:
+    if len(new) < FEWEST_ROWS or territory.n_fitted < _FEWEST_KNOWN:
         return None
     overlap = {
         (axis, sign): float((sign * new[:, axis] <= (sign * old[:, axis]).max()).mean())

@@ -22,8 +22,8 @@ import numpy as np
 from wgpr.ensemble.answers import PseudoDataIndex, agreement
 from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
-from wgpr.ensemble.regimes import Regime, find_regime
-from wgpr.ensemble.territory import ALONE, Surroundings, Territory, fitted, forecast
+from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
+from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -194,8 +194,13 @@ class _Learning:
         started, n_before = perf_counter(), len(self.models)
         territory = self._faded(self.models[number])
         is_full = len(territory.data) > self.capacity
+        is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
-        looked, regime, n_evaluations = self._forecast_and_fit(territory, surroundings, is_full)
+        if 0 < n_new < FEWEST_ROWS and not (is_full or is_due):
+            # A row is out of reach. So few rows are no regime yet: they stay new, unless they are outliers.
+            self._put(_without_outliers(territory, surroundings)[0], number)
+            return
+        looked, regime, n_evaluations = self._forecast_and_fit(territory, surroundings, is_due)
         if regime is not None:
             self._start_regime(number, territory, regime)
         else:
@@ -223,18 +228,13 @@ class _Learning:
         )
 
     def _forecast_and_fit(
-        self, territory: Territory, surroundings: Surroundings, is_full: bool
+        self, territory: Territory, surroundings: Surroundings, is_due: bool
     ) -> tuple[Territory, Regime | None, int]:
         """The territory after a look, another regime if there is one, and the number of evaluations of the evidence."""
-        growth = _GROWTH_WHEN_FULL if is_full else _GROWTH
-        is_due = territory.n_seen >= growth * territory.n_fitted
         n_known, n_data = territory.n_known, len(territory.data)
         if not n_known < n_data:
             return (fitted(territory, surroundings) if is_due else territory), None, 0
-        forecasted, _ = forecast(territory, surroundings.halo)
-        if (forecasted.weights < 1.0).any():
-            territory = territory.down_weighted(forecasted.weights)
-            forecasted, _ = forecast(territory, surroundings.halo)  # rows behind an outlier, without its influence
+        territory, forecasted = _without_outliers(territory, surroundings)
         self.whitened.append(forecasted.whitened)
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
@@ -387,3 +387,12 @@ class _Learning:
         self.centres, self.log_thetas, self.spreads = (
             np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
         )
+
+
+def _without_outliers(territory: Territory, surroundings: Surroundings) -> tuple[Territory, Forecast]:
+    """The territory after outliers among its new rows were down-weighted, and the forecast of these rows."""
+    forecasted, _ = forecast(territory, surroundings.halo)
+    if (forecasted.weights < 1.0).any():
+        territory = territory.down_weighted(forecasted.weights)
+        forecasted, _ = forecast(territory, surroundings.halo)  # rows behind an outlier, without its influence
+    return territory, forecasted
