@@ -16,8 +16,8 @@ from wgpr.plots import plot_1d, plot_history
 X, y, f = two_regimes(random_state=0)
 
 # %%
-# WGPR with its default settings, and one streaming Gaussian process. Both get 70 rows at a time. Rows wait until a
-# batch is full; ``predict`` uses them while they wait, and ``flush`` learns them at the end.
+# WGPR with its default settings, and one streaming Gaussian process. Both get 70 rows at a time. WGPR
+# knows every row at once. In the other, rows wait until a batch is full, and ``flush`` learns them at the end.
 
 ensemble = WGPRegressor(random_state=0)
 single = StreamingGPRegressor(random_state=0)
@@ -26,7 +26,7 @@ for first in range(0, len(y), 70):
     ensemble.partial_fit(X[rows], y[rows])
     single.partial_fit(X[rows], y[rows])
 
-for model in (ensemble.flush(), single.flush()):
+for model in (ensemble, single.flush()):
     error = root_mean_squared_error(f, model.predict(X))
     print(f"{type(model).__name__}: {model.n_models_} model(s), RMSE against the field without noise {error:.3f}")
 
@@ -40,9 +40,9 @@ plot_1d(ensemble, X, y, ax=axes[0])
 plot_1d(single, X, y, ax=axes[1])
 
 # %%
-# The evidence that WGPR decided by: the log evidence of each batch under the best of the candidate models, and under a
-# model of the batch alone. At the change of regime the old model has far less evidence, and a second model starts. The
-# length-scale and the noise of both are printed.
+# The evidence that WGPR decided by: the log evidence of the new rows of a territory given what it knew, and, where that
+# is larger, as another regime. At the change of regime a second model starts. The length-scale and the noise of both
+# are printed.
 
 figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
 plot_history(ensemble, ax=ax)

@@ -14,7 +14,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from streams import BATCH, every_estimator, published, small, travelling
-from wgpr import SparseGPRegressor, StreamingGPRegressor, Wasserstein
+from wgpr import SparseGPRegressor, StreamingGPRegressor, Wasserstein, WGPRegressor
+from wgpr.datasets import two_regimes
 from wgpr.io.grids import predict_grid
 from wgpr.plots import (
     COLOURS,
@@ -341,6 +342,15 @@ def test_a_rule_without_distances_shows_evidences(ax):
     lines = lines_by_label(plot_history(model, ax=ax))
     expected = [record.evidence_new / record.n_samples for record in model.history_]
     np.testing.assert_allclose(lines["a model of the batch alone"].get_ydata(), expected)
+
+
+def test_the_default_shows_where_another_regime_began(ax):
+    X, y, _ = two_regimes(random_state=0)
+    model = WGPRegressor().fit(X, y)
+    lines = lines_by_label(plot_history(model, ax=ax))
+    (regime,) = (record for record in model.history_ if record.evidence_new is not None)
+    assert lines["log evidence of the new rows: new model"].get_xdata().tolist() == [regime.number]
+    assert np.nanmax(lines["as another regime"].get_ydata()) == regime.evidence_new / regime.n_samples
 
 
 def test_a_rule_without_either_shows_how_many_models_there_were(ax, monkeypatch):

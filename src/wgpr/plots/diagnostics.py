@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.methods import TerritoryMethod
 from wgpr.gp.linalg import Array
 from wgpr.io.grids import input_names
 from wgpr.plots import style
@@ -21,7 +22,9 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     """Draw what each step was decided by, and which steps started a model.
 
     For a splitting rule that uses distances: those of the best candidate, and the threshold. For one that uses
-    evidences: that of the best candidate, and that of a new model. Otherwise, the number of models.
+    evidences: that of the best candidate, and that of a new model. For the default, if it has found another regime: the
+    log evidence of the new rows of a territory, and that of the same rows as another regime. Otherwise, the number of
+    models.
     """
     ax, records = ax or plt.gca(), model.history_
     if not records:
@@ -29,7 +32,7 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     elif any(record.distance is not None for record in records):
         _draw_distances(ax, records, _threshold(model))
     elif any(len(record.candidates) and record.evidence_new is not None for record in records):
-        _draw_evidences(ax, records)
+        _draw_evidences(ax, records, *_names_of_evidences(model))
     else:
         _draw_counts(ax, records, model.n_models_)
     ax.set_xlabel("step")
@@ -61,10 +64,17 @@ def _best_distances(record: StepRecord) -> tuple[float, float]:
     return min(known, key=sum, default=(np.nan, np.nan))
 
 
-def _draw_evidences(ax: Axes, records: Sequence[StepRecord]) -> None:
+def _names_of_evidences(model: EnsembleRegressor) -> tuple[str, str]:
+    """What the evidences of a step are of: the old models, and a new one."""
+    if isinstance(model._method(), TerritoryMethod):
+        return "log evidence of the new rows: ", "as another regime"
+    return "best candidate: ", "a model of the batch alone"
+
+
+def _draw_evidences(ax: Axes, records: Sequence[StepRecord], name_old: str, name_new: str) -> None:
     steps, best, new = np.array([(record.number, *_evidences(record)) for record in records]).T
-    ax.plot(steps, new, "_", color=style.COLOURS[2], markeredgewidth=2, label="a model of the batch alone")
-    _draw_decisions(ax, records, best, "best candidate: ", "log evidence per row")
+    ax.plot(steps, new, "_", color=style.COLOURS[2], markeredgewidth=2, label=name_new)
+    _draw_decisions(ax, records, best, name_old, "log evidence per row")
     ax.locator_params(axis="y", nbins=8)  # not by the height of the axes, which changes with the width of the labels
 
 
@@ -72,7 +82,8 @@ def _evidences(record: StepRecord) -> tuple[float, float]:
     """Log evidence per row of the best candidate and of a new model."""
     best = max((evidence for evidence in record.evidence if evidence is not None), default=np.nan)
     new = np.nan if record.evidence_new is None else record.evidence_new
-    return best / record.n_samples, new / record.n_samples
+    n_rows = max(1, record.n_samples)
+    return best / n_rows, new / n_rows
 
 
 def _draw_counts(ax: Axes, records: Sequence[StepRecord], n_models: int) -> None:
