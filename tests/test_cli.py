@@ -838,6 +838,7 @@ def test_a_fit_that_is_asked_to_stop_saves(monkeypatch, number):
     def partial_fit(self, X, y, original=WGPRegressor.partial_fit):
         original(self, X, y)
         Path("learning").touch()
+        time.sleep(0.05)  # the signal comes before the end, however fast the machine is
 
     monkeypatch.setattr(WGPRegressor, "partial_fit", partial_fit)
     with child("fit", "survey.csv", *SMALL, "-o", "a.map") as fit:

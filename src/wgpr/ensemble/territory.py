@@ -61,7 +61,7 @@ _ROWS_OF_NOISE = 200
 # A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
 # than this number and this fraction, it is the model that is wrong, and none of them is.
 _GATE = 16.0
-_LEAST_WEIGHT = 1e-200
+_LEAST_WEIGHT = 1e-120
 _MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
