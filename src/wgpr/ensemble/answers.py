@@ -1,54 +1,43 @@
-"""Answers of territories: one posterior for each query, of the pseudo-data nearest to it (docs/territories.md, 5).
+"""Answers of territories (docs/territories.md, 5).
 
-A query is conditioned on its M nearest pseudo-data, by distances in typical length-scales. The precisions of the last
-quarter of them fall to zero, so that a point has no weight when it leaves, and the answer is continuous.
-Hyperparameters are averaged over the nearest territories. Territories of another regime take no part: the M nearest
-are those of the others. If all pseudo-data are few and of one regime, there is one posterior of all of them.
+A territory answers by the posterior of its own pseudo-data and a halo: the pseudo-data of other territories that are
+nearest to its ground. Hyperparameters and prior mean are averages over the nearest territories that agree with it.
+Factorised posteriors are kept, up to a number of bytes, and made anew when something that they are made of changes.
+
+Near a border the answers of all territories within reach are averaged, with weights that fall to zero at the end of the
+reach. Two sides of a border share most of their data there, so they hardly differ; the average makes the answer
+continuous.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import KDTree
 
-from wgpr.ensemble.cuts import Node, route
-from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.ensemble.cuts import route
+from wgpr.ensemble.territories import Territories
+from wgpr.ensemble.territory import Territory, agreement
+from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import Posterior, PseudoData
-
-# Precisions fall to zero from this fraction of the nearest points on.
-_FULL_PRECISION = 0.75
 
 # Territories whose hyperparameters are averaged.
 _N_TERRITORIES = 8
 
-# Root mean square difference of log hyperparameters at which territories begin to disagree, and disagree wholly.
-_AGREE, _DISAGREE = 0.6, 1.0
-
-# Most pseudo-data that are searched for M of the query's own regime.
-_MOST_SEARCHED = 1024
-
-# Relative difference of distances that count as equal; and how many times as far a point is that does not exist.
-_EQUAL, _NEVER = 1e-9, 1e12
-
-# Numbers in the matrices of one piece of queries.
+# Numbers in a matrix for one piece of queries.
 _PIECE = 2_000_000
 
-# Most pseudo-data of one posterior for several queries.
+# Most pseudo-data of a posterior for the covariance of several queries.
 _MOST_JOINT = 1000
 
 
-def n_nearest(n_features: int) -> int:
-    """M, the pseudo-data that a query is conditioned on."""
-    return 32 if n_features < 4 else 128
-
-
-def agreement(log_theta: Array, other: Array) -> Array:
-    """Between 0 for another regime and 1, of log hyperparameters (..., p)."""
-    difference = np.sqrt(((log_theta - other) ** 2).mean(axis=-1))
-    agreeing: Array = ((_DISAGREE - difference) / (_DISAGREE - _AGREE)).clip(0.0, 1.0)
-    return agreeing
+def halo_sizes(n_features: int) -> tuple[int, int]:
+    """Most pseudo-data of a halo, and territories that they are taken from."""
+    return (100, 24) if n_features < 4 else (200, 64)
 
 
 class Answers(NamedTuple):
@@ -60,132 +49,171 @@ class Answers(NamedTuple):
     owners: Indices
 
 
-class PseudoDataIndex:
-    """All pseudo-data of territories, in trees that find the nearest."""
+@dataclass
+class _Kept:
+    """The posterior of a territory, what it is made of, and the version of the territories that it was checked with."""
 
-    def __init__(self, models: Sequence[Any], cuts: Node, centres: Array, log_thetas: Array) -> None:
-        self.kernel: Kernel = models[0].kernel
-        self._cuts, self._log_thetas = cuts, log_thetas
-        n_features = centres.shape[1]
-        self._scale = np.exp(np.median(log_thetas[:, 1 : n_features + 1], axis=0))
-        parts = [model.distinct for model in models]
-        self._data = PseudoData.union(*parts)
-        self._of_model = np.repeat(np.arange(len(models)), [len(part) for part in parts])
-        self._means = np.array([model.mean for model in models])
-        self._points = KDTree(self._data.Z / self._scale)
-        self._centres = KDTree(centres / self._scale)
-        self._n_nearest = min(n_nearest(n_features), len(self._data))
-        self._of_all: Posterior | None = None
-        if len(self._data) <= _MOST_JOINT and agreement(log_thetas[:, None], log_thetas).min() == 1.0:
-            theta = Hyperparameters.from_log(log_thetas.mean(axis=0), n_features)
-            self._of_all = Posterior(self.kernel, theta, self._means.mean(axis=0), self._data)
-
-    def predict(self, X: Array) -> Answers:
-        """Answers at `X` (n, d), each from its own posterior."""
-        if self._of_all is not None:
-            size = max(16, _PIECE // len(self._data))
-            parts = [self._of_all.predict(X[first : first + size]) for first in range(0, len(X), size)]
-            mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-            noise = np.full(len(X), self._of_all.theta.noise**2)
-            return Answers(mean, variance, noise, route(self._cuts, X))
-        size = max(16, _PIECE // self._n_nearest**2)
-        pieces = [self._piece(X[first : first + size]) for first in range(0, len(X), size)]
-        return Answers(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
-
-    def joint(self, X: Array) -> Array:
-        """The covariance (n, n) of the field at `X` (n, d), by the nearest pseudo-data of all queries together."""
-        if self._of_all is not None:
-            return self._of_all.joint(X).covariance
-        n_each = min(self._n_nearest, max(1, _MOST_JOINT // len(X)))
-        nearest = np.unique(self._points.query(X / self._scale, k=np.arange(1, n_each + 1))[1])
-        log_theta, mean = self._priors(X, route(self._cuts, X))
-        theta = Hyperparameters.from_log(log_theta.mean(axis=0), X.shape[1])
-        return Posterior(self.kernel, theta, mean.mean(axis=0), self._data[nearest]).joint(X).covariance
-
-    def _piece(self, X: Array) -> Answers:
-        owners = route(self._cuts, X)
-        log_theta, mean = self._priors(X, owners)
-        nearest, precision = self._nearest(X, owners)
-        Z, q = self._data.Z[nearest], np.sqrt(precision)
-        n_features = X.shape[1]
-        lengthscales = np.exp(log_theta[:, None, 1 : n_features + 1])
-        shape = np.exp(log_theta[:, n_features + 1 : -1])
-        variance = np.exp(2.0 * log_theta[:, 0])
-        norms = (((Z - X[:, None]) / lengthscales) ** 2).sum(axis=-1)
-        squares = _pairwise_squares((Z - Z[:, :1]) / lengthscales)  # a far query would cost digits
-        B = _correlation(self.kernel, squares, shape) * variance[:, None, None]
-        B *= q[:, :, None]
-        B *= q[:, None]
-        B[:, np.arange(B.shape[1]), np.arange(B.shape[1])] += 1.0
-        weights = q * variance[:, None] * _correlation(self.kernel, norms, shape)
-        targets = q[:, :, None] * (self._data.t[nearest] - mean[:, None])
-        solved = np.linalg.solve(B, np.concatenate([weights[:, :, None], targets], axis=-1))
-        means = mean + np.einsum("qm,qmk->qk", weights, solved[..., 1:])
-        left = variance - np.einsum("qm,qm->q", weights, solved[..., 0])
-        return Answers(means, np.maximum(left, 0.0), np.exp(2.0 * log_theta[:, -1]), owners)
-
-    def _nearest(self, X: Array, owners: Indices) -> tuple[Indices, Array]:
-        """The nearest pseudo-data (n, M) of each query, and their precisions (n, M), which fall to zero at the last."""
-        n, n_data = self._n_nearest, len(self._data)
-        distances, nearest, agreeing = self._nearest_agreeing(X, owners, min(n + 1, n_data))
-        precision = self._data.precision[nearest[:, :n]] * agreeing[:, :n]
-        if n < n_data:
-            last, full = distances[:, -1:], distances[:, [int(_FULL_PRECISION * n)]]
-            width = np.where(last > 0.0, np.maximum(last - full, _EQUAL * last), 1.0)
-            fall = ((last - distances[:, :n]) / width).clip(0.0, 1.0)
-            are_equal = last - distances[:, :1] <= _EQUAL * last  # none leaves before the others
-            precision *= np.where(are_equal, 1.0, fall)
-        return nearest[:, :n], precision
-
-    def _nearest_agreeing(self, X: Array, owners: Indices, n: int) -> tuple[Array, Indices, Array]:
-        """Distances, indices and agreement (q, n) of the n nearest pseudo-data that agree with each query's owner.
-
-        If fewer are found, others fill the row: their agreement is 0.
-        """
-        most = min(len(self._data), max(n, _MOST_SEARCHED))
-        found = self._searched(X, owners, n)
-        n_searched, rows = n, np.flatnonzero((found[2] == 0.0).any(axis=1))
-        while len(rows) and n_searched < most:
-            n_searched = min(4 * n_searched, most)
-            distances, nearest, agreeing = self._searched(X[rows], owners[rows], n_searched)
-            order = np.argsort(agreeing == 0.0, axis=1, kind="stable")[:, :n]
-            is_enough = np.take_along_axis(agreeing, order, axis=1).all(axis=1)
-            beyond = distances[:, -1:] * (1.0 if n_searched < len(self._data) else _NEVER)
-            distances = np.where(agreeing == 0.0, beyond, distances)  # where the next that agrees may be
-            for target, values in zip(found, (distances, nearest, agreeing), strict=True):
-                target[rows] = np.take_along_axis(values, order, axis=1)
-            rows = rows[~is_enough]
-        return found
-
-    def _searched(self, X: Array, owners: Indices, n: int) -> tuple[Array, Indices, Array]:
-        distances, nearest = self._points.query(X / self._scale, k=np.arange(1, n + 1))
-        agreeing = agreement(self._log_thetas[self._of_model[nearest]], self._log_thetas[owners][:, None])
-        return distances, nearest, agreeing
-
-    def _priors(self, X: Array, owners: Indices) -> tuple[Array, Array]:
-        """Log hyperparameters (n, p) and prior means (n, k): averages over the nearest territories that agree."""
-        n_models = len(self._means)
-        n = min(_N_TERRITORIES, n_models)
-        distances, nearest = self._centres.query(X / self._scale, k=np.arange(1, min(n + 1, n_models) + 1))
-        last = distances[:, -1:] * (1.0 if n < n_models else 1.1)
-        weights = (1.0 - distances[:, :n] / np.maximum(last, np.finfo(float).tiny)).clip(0.0, 1.0) ** 2
-        weights *= agreement(self._log_thetas[nearest[:, :n]], self._log_thetas[owners][:, None])
-        total = weights.sum(axis=1, keepdims=True)
-        weights = np.where(total > 0, weights / np.maximum(total, np.finfo(float).tiny), 0.0)
-        by_owner = (total[:, 0] <= 0)[:, None]
-        log_theta = np.einsum("qj,qjp->qp", weights, self._log_thetas[nearest[:, :n]])
-        mean = np.einsum("qj,qjk->qk", weights, self._means[nearest[:, :n]])
-        return np.where(by_owner, self._log_thetas[owners], log_theta), np.where(by_owner, self._means[owners], mean)
+    posterior: Posterior
+    sources: tuple[Territory, ...]
+    log_theta: Array
+    mean: Array
+    ground: Array
+    version: object
 
 
-def _pairwise_squares(Z: Array) -> Array:
-    """Squared distances (n, m, m) of the points `Z` (n, m, d), which are not far from zero."""
-    norms = (Z**2).sum(axis=-1)
-    squares: Array = np.maximum(norms[:, :, None] + norms[:, None] - 2.0 * Z @ Z.swapaxes(1, 2), 0.0)
-    return squares
+class PosteriorCache:
+    """Posteriors of territories by their numbers, those used last; safe for threads, also while another one learns.
+
+    Territories before and after some rows share it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._lock, self.n_bytes = Lock(), 0
+
+    def get(self, number: int) -> _Kept | None:
+        with self._lock:
+            kept = self._kept.get(number)
+            if kept is not None:
+                self._kept.move_to_end(number)
+            return kept
+
+    def put(self, number: int, kept: _Kept, max_bytes: int) -> None:
+        """Keep a posterior, and drop those that were used longest ago until `max_bytes` suffice."""
+        with self._lock:
+            before = self._kept.pop(number, None)
+            self.n_bytes += kept.posterior.n_bytes - (before.posterior.n_bytes if before is not None else 0)
+            self._kept[number] = kept
+            while self.n_bytes > max_bytes and self._kept:
+                self.n_bytes -= self._kept.popitem(last=False)[1].posterior.n_bytes
 
 
-def _correlation(kernel: Kernel, squares: Array, shape: Array) -> Array:
-    """`h` of squared distances (n, ...), with shape parameters (n, s) of each query."""
-    per_query = tuple(column.reshape(-1, *(1,) * (squares.ndim - 1)) for column in shape.T)
-    return kernel.correlation(squares.copy(), cast(Any, per_query))
+def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Answers:
+    """Answers at `X` (n, d). max_bytes : of the posteriors that are kept."""
+    owners = route(territories.cuts, X)
+    answers = Answers(np.zeros((len(X), len(territories.models[0].mean))), np.zeros(len(X)), np.zeros(len(X)), owners)
+    for number, rows, weights in _shares(territories, X, owners):
+        posterior = _posterior(territories, number, cache, max_bytes)
+        size = max(16, _PIECE // posterior.n_data)
+        for first in range(0, len(rows), size):
+            some, share = rows[first : first + size], weights[first : first + size]
+            mean, variance = posterior.predict(X[some])
+            answers.mean[some] += share[:, None] * mean
+            answers.variance[some] += share * variance
+            answers.noise[some] += share * posterior.theta.noise**2
+    return answers
+
+
+def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Array:
+    """The covariance (n, n) of the field at `X` (n, d), by pseudo-data that are near to all queries together."""
+    numbers = np.unique(route(territories.cuts, X)).tolist()
+    posteriors = [_posterior(territories, number, cache, max_bytes) for number in numbers]
+    if len(posteriors) == 1:
+        return posteriors[0].joint(X).covariance
+    data = PseudoData.union(*(territories.models[number].distinct for number in numbers))
+    log_theta = np.mean([posterior.theta.to_log() for posterior in posteriors], axis=0)
+    theta = Hyperparameters.from_log(log_theta, X.shape[1])
+    if len(data) > _MOST_JOINT:
+        tree, n_each = KDTree(data.Z / theta.lengthscales), max(1, _MOST_JOINT // len(X))
+        data = data[np.unique(tree.query(X / theta.lengthscales, k=np.arange(1, n_each + 1))[1])]
+    mean = np.mean([posterior.mean for posterior in posteriors], axis=0)
+    return Posterior(territories.kernel, theta, mean, data).joint(X).covariance
+
+
+# Which territories answer a query
+
+
+def _shares(territories: Territories, X: Array, owners: Indices) -> Iterator[tuple[int, Indices, Array]]:
+    """Of each territory that answers: its number, rows of `X` (n, d) and the weights of its answers."""
+    rows_of: dict[int, list[Indices]] = {}
+    weights_of: dict[int, list[Array]] = {}
+    order = np.argsort(owners, kind="stable")
+    numbers, firsts = np.unique(owners[order], return_index=True)
+    for owner, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+        near, weights = _weights(territories.grounds, territories.reach, X[rows], owner)
+        for place, number in enumerate(near.tolist()):
+            has_share = weights[:, place] > 0.0
+            if has_share.any():
+                rows_of.setdefault(number, []).append(rows[has_share])
+                weights_of.setdefault(number, []).append(weights[has_share, place])
+    for number, parts in rows_of.items():
+        yield number, np.concatenate(parts), np.concatenate(weights_of[number])
+
+
+def _weights(grounds: Array, reach: Array, X: Array, owner: int) -> tuple[Indices, Array]:
+    """Territories (j,) within reach of the ground of one, and their weights (n, j) at the places `X` (n, d) there."""
+    below, above = grounds[owner]
+    is_near = (grounds[:, 0] <= above + reach).all(axis=1) & (grounds[:, 1] >= below - reach).all(axis=1)
+    near = np.flatnonzero(is_near)
+    if len(near) == 1:
+        return near, np.ones((len(X), 1))
+    gaps = np.maximum(grounds[near, 0] - X[:, None], X[:, None] - grounds[near, 1])
+    distance = np.sqrt((np.maximum(gaps / reach, 0.0) ** 2).sum(axis=-1))
+    weights = np.maximum(1.0 - distance, 0.0)
+    weights *= weights * (3.0 - 2.0 * weights)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return near, weights
+
+
+# Posteriors of territories
+
+
+def _posterior(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> Posterior:
+    """The posterior that a territory answers by: the kept one, if nothing that it is made of has changed."""
+    kept = cache.get(number)
+    if kept is not None and kept.version is territories.version:
+        return kept.posterior
+    log_theta, mean = _prior(territories, number)
+    near = _sources(territories, number, log_theta)
+    sources = (territories.models[number], *(territories.models[other] for other in near.tolist()))
+    ground = territories.grounds[number]
+    made_of = log_theta, mean, ground
+    if kept is not None:
+        is_same = all(map(np.array_equal, made_of, (kept.log_theta, kept.mean, kept.ground)))
+        is_same = is_same and len(sources) == len(kept.sources)
+        if is_same and all(a is b for a, b in zip(sources, kept.sources, strict=True)):
+            kept.version = territories.version
+            return kept.posterior
+    theta = Hyperparameters.from_log(log_theta, territories.n_features)
+    data = PseudoData.union(sources[0].distinct, *_halo(sources, ground, theta))
+    posterior = Posterior(territories.kernel, theta, mean, data)
+    cache.put(number, _Kept(posterior, sources, *made_of, territories.version), max_bytes)
+    return posterior
+
+
+def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
+    """Log hyperparameters (p,) and prior mean (k,): averages over the nearest territories that agree with one."""
+    centres, log_thetas = territories.centres, territories.log_thetas
+    distances = np.sqrt((((centres - centres[number]) / territories.typical_lengthscales) ** 2).sum(axis=1))
+    n = min(_N_TERRITORIES + 1, len(distances))
+    near = np.argpartition(distances, n - 1)[:n]
+    last = distances[near].max() * (1.0 if n < len(distances) else 1.1)
+    weights = (1.0 - distances[near] / last) ** 2 if last > 0.0 else np.ones(n)
+    weights *= agreement(log_thetas[near], log_thetas[number])
+    weights /= weights.sum()
+    means = np.array([territories.models[other].mean for other in near.tolist()])
+    return weights @ log_thetas[near], weights @ means
+
+
+def _sources(territories: Territories, number: int, log_theta: Array) -> Indices:
+    """Territories whose pseudo-data may be in the halo of one: the nearest to its ground that agree with it."""
+    grounds, n_features = territories.grounds, territories.n_features
+    lengthscales = np.exp(log_theta[1 : n_features + 1])
+    (below, above), n = grounds[number], halo_sizes(n_features)[1]
+    gaps = np.maximum(np.maximum(grounds[:, 0] - above, below - grounds[:, 1]), 0.0) / lengthscales
+    apart = (territories.centres - territories.centres[number]) / lengthscales
+    order = np.lexsort(((apart**2).sum(axis=1), (gaps**2).sum(axis=1)))
+    near = order[order != number][:n]
+    agreeing: Indices = near[agreement(territories.log_thetas[near], territories.log_thetas[number]) > 0.0]
+    return agreeing
+
+
+def _halo(sources: tuple[Territory, ...], ground: Array, theta: Hyperparameters) -> list[PseudoData]:
+    """The pseudo-data of the territories behind the first that are nearest to the ground (2, d) of the first."""
+    if len(sources) == 1:
+        return []
+    data, n = PseudoData.union(*(source.distinct for source in sources[1:])), halo_sizes(ground.shape[1])[0]
+    if len(data) <= n:
+        return [data]
+    gaps = np.maximum(np.maximum(ground[0] - data.Z, data.Z - ground[1]), 0.0) / theta.lengthscales
+    return [data[np.sort(np.argpartition((gaps**2).sum(axis=1), n - 1)[:n])]]

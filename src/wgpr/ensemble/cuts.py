@@ -38,6 +38,24 @@ def route(node: Node, X: Array) -> Indices:
     return owners
 
 
+def grounds(node: Node, n_territories: int, n_features: int) -> Array:
+    """(J, 2, d): the least and greatest place of each territory, infinite where no cut is."""
+    bounds = np.empty((n_territories, 2, n_features))
+    everywhere = np.stack([np.full(n_features, -np.inf), np.full(n_features, np.inf)])
+    stack = [(node, everywhere)]
+    while stack:
+        node, ground = stack.pop()
+        if isinstance(node, int):
+            bounds[node] = ground
+            continue
+        edges = ground[0, node.axis], *node.positions, ground[1, node.axis]
+        for child, edge, next_edge in zip(node.children, edges, edges[1:], strict=False):
+            part = ground.copy()
+            part[:, node.axis] = edge, next_edge
+            stack.append((child, part))
+    return bounds
+
+
 def divided(node: Node, inside: Array, axis: int, position: float, numbers: tuple[int, int]) -> Node:
     """The tree in which the territory of the place `inside` (d,) is cut in two, which have these numbers.
 

@@ -14,16 +14,16 @@ All this depends on the rows and their order, not on how many are given at once.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.answers import PseudoDataIndex, agreement
-from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, path_to_place, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to_place, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
+from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -43,6 +43,9 @@ _N_HALO = 100
 
 # Observations of the same place are united when a territory is full, if that makes room for this fraction of it.
 _WORTH_UNITING = 0.1
+
+# The reach of answers beyond borders as a fraction of length-scales, and the quantile of these.
+_REACH, _SHORT_LENGTHSCALE = 0.25, 0.1
 
 # Neighbours that may be merged: so many pairs, those visited longest ago.
 _N_PAIRS = 8
@@ -83,6 +86,8 @@ class Territories(PickledByFields):
     """Territories, and the cuts that separate them. An immutable value.
 
     Of each of the J territories, when it was looked at: centres (J, d), log_thetas (J, p), spreads (J, d).
+    grounds : (J, 2, d), the least and greatest place of each; infinite where no cut is.
+    version : unlike that of any other territories.
     """
 
     models: tuple[Territory, ...]
@@ -90,8 +95,9 @@ class Territories(PickledByFields):
     centres: Array
     log_thetas: Array
     spreads: Array
+    grounds: Array
     n_learned: int
-    _index: list[PseudoDataIndex] = field(default_factory=list, init=False, repr=False)
+    version: object = field(default_factory=object, init=False, repr=False)
 
     @classmethod
     def of(cls, models: list[Territory], cuts: Node) -> "Territories":
@@ -101,6 +107,7 @@ class Territories(PickledByFields):
             np.array([model.centre for model in models]),
             np.array([model.theta.to_log() for model in models]),
             np.array([model.spread for model in models]),
+            grounds(cuts, len(models), models[0].data.Z.shape[1]),
             sum(model.n_seen for model in models),
         )
 
@@ -110,21 +117,39 @@ class Territories(PickledByFields):
         return cls.of([Territory.begin(kernel, X, y, weights)], 0)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_index"} | {"_index": []}
+        return {name: value for name, value in super().__getstate__().items() if name != "version"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, version=object())
 
     def __len__(self) -> int:
         return len(self.models)
+
+    @cached_property
+    def typical_lengthscales(self) -> Array:
+        """(d,)"""
+        typical: Array = np.exp(np.median(self.log_thetas[:, 1 : self.n_features + 1], axis=0))
+        return typical
+
+    @cached_property
+    def reach(self) -> Array:
+        """(d,): how far territories answer beyond their borders.
+
+        It is a fraction of short length-scales, and at most one of typical territories. With many inputs nearly all
+        places are near some border, so that it must be shorter.
+        """
+        short = np.exp(np.quantile(self.log_thetas[:, 1 : self.n_features + 1], _SHORT_LENGTHSCALE, axis=0))
+        width = np.sqrt(12.0) * np.median(self.spreads, axis=0)
+        reach: Array = _REACH * min(1.0, 2.0 / self.n_features) * np.where(width > 0.0, np.minimum(short, width), short)
+        return reach
 
     @property
     def n_features(self) -> int:
         return self.centres.shape[1]
 
     @property
-    def index(self) -> PseudoDataIndex:
-        """All pseudo-data, to answer queries by the nearest of them. Made when it is first asked for."""
-        if not self._index:
-            self._index.append(PseudoDataIndex(self.models, self.cuts, self.centres, self.log_thetas))
-        return self._index[0]
+    def kernel(self) -> Kernel:
+        return self.models[0].kernel
 
 
 class Learned(NamedTuple):
@@ -150,13 +175,15 @@ class _Learning:
     def __init__(self, before: Territories, settings: TerritorySettings, n_steps: int) -> None:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
         self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
+        self.grounds = before.grounds
         self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
         self.capacity, self.n_thinned = settings.sizes(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
     def territories(self) -> Territories:
-        return Territories(tuple(self.models), self.cuts, self.centres, self.log_thetas, self.spreads, self.n_learned)
+        arrays = self.centres, self.log_thetas, self.spreads, self.grounds
+        return Territories(tuple(self.models), self.cuts, *arrays, self.n_learned)
 
     # Rows
 
@@ -364,6 +391,8 @@ class _Learning:
         inside, last = self.models[number].data.Z[0], len(self.models)
         numbers = (number, last) if is_new_above else (last, number)
         self.cuts = divided(self.cuts, inside, axis, position, numbers)
+        self.grounds = np.concatenate([self.grounds, self.grounds[number : number + 1]])
+        self.grounds[numbers[0], 1, axis] = self.grounds[numbers[1], 0, axis] = position
         self._put(below if is_new_above else above, number)
         self._put(above if is_new_above else below, last)
 
@@ -400,6 +429,10 @@ class _Learning:
         )  # fmt: skip
         low, high = min(first, second), max(first, second)
         self.cuts = merged(self.cuts, (first, second), low)
+        one_ground, other_ground = self.grounds[first], self.grounds[second]
+        self.grounds = np.delete(self.grounds, high, axis=0)
+        self.grounds[low, 0] = np.minimum(one_ground[0], other_ground[0])
+        self.grounds[low, 1] = np.maximum(one_ground[1], other_ground[1])
         self._put(both, low)
         # Later territories have the number before theirs.
         self.cuts = renumbered(self.cuts, lambda number: number - (number > high))

@@ -74,6 +74,16 @@ _LEAST_TRUSTED = 0.01
 # Rounding of posterior covariances, relative to the prior variance.
 _ROUNDING = 1e-8
 
+# Root mean square difference of log hyperparameters at which territories begin to disagree, and disagree wholly.
+_AGREE, _DISAGREE = 0.6, 1.0
+
+
+def agreement(log_theta: Array, other: Array) -> Array:
+    """Between 0 for another regime and 1, of log hyperparameters (..., p)."""
+    difference = np.sqrt(((log_theta - other) ** 2).mean(axis=-1))
+    agreeing: Array = ((_DISAGREE - difference) / (_DISAGREE - _AGREE)).clip(0.0, 1.0)
+    return agreeing
+
 
 @dataclass(frozen=True, eq=False)
 class Territory(PickledByFields):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wgpr.ensemble.absorb import absorb
+from wgpr.ensemble.answers import joint_covariance, predict
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import SplittingRule, StepRecord
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
@@ -207,6 +208,7 @@ class TerritoryMethod(Method):
 
     settings: TerritorySettings
     calibrated: bool = True
+    max_cache_bytes: int = 2**28
     n_features: int | None = None
     uses_weights = True
 
@@ -258,7 +260,7 @@ class TerritoryMethod(Method):
         return state.ensemble, state.units
 
     def answers(self, state: State, ensemble: Any, queries: Array) -> Answers:
-        mean, variance, noise, owners = ensemble.index.predict(queries)
+        mean, variance, noise, owners = predict(ensemble, queries, state.cache, self.max_cache_bytes)
         mean = mean.reshape(len(queries), *state.pending_y.shape[1:])
         squared = self._factor(state) ** 2
         variance, noise = (
@@ -269,7 +271,7 @@ class TerritoryMethod(Method):
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
         """Correlations of one posterior of all queries, variances of the answers to each."""
         variance = columns(self.answers(state, ensemble, queries).variance)
-        joint = ensemble.index.joint(queries)
+        joint = joint_covariance(ensemble, queries, state.cache, self.max_cache_bytes)
         covariance = np.stack([with_variance(joint, each) for each in variance.T], axis=-1)
         return covariance.reshape(*joint.shape, *state.pending_y.shape[1:])
 

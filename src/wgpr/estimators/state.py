@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from wgpr.ensemble.answers import PosteriorCache
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.ensemble.territories import Territories
@@ -23,6 +24,7 @@ class State(PickledByFields):
         batch to fill, or for units. n_seen : rows given so far.
     bounds : (2, d), least and greatest value of each input so far, in the user's units.
     calibration : of the uncertainty, by forecasts of rows.
+    cache : posteriors that have answered; states that follow each other share it.
     """
 
     ensemble: Ensemble | Territories
@@ -37,6 +39,13 @@ class State(PickledByFields):
     n_steps: int = 0
     n_seen: int = 0
     calibration: Calibration = field(default_factory=Calibration)
+    cache: PosteriorCache = field(default_factory=PosteriorCache, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "cache"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, cache=PosteriorCache())
 
     @cached_property
     def conditioned(self) -> Ensemble:

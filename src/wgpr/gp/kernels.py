@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist, squareform
 
-from wgpr.gp.linalg import Array, inner, read_only
+from wgpr.gp.linalg import Array, diagonal, inner, read_only
 
 _NO_SHAPE = np.empty(0)
 
@@ -90,6 +90,13 @@ class Kernel(ABC):
         K *= self.variance(theta)
         return K
 
+    def covariance(self, theta: Hyperparameters, X: Array) -> Array:
+        """The covariance matrix (n, n) of the field at `X` (n, d), each pair of places evaluated once."""
+        K: Array = squareform(self.correlation(pdist(X / theta.lengthscales, "sqeuclidean"), theta.shape))
+        diagonal(K)[:] = 1.0
+        K *= self.variance(theta)
+        return K
+
     def variance(self, theta: Hyperparameters) -> float:
         """`k(x, x)`, the same everywhere."""
         return theta.amplitude**2
@@ -164,7 +171,8 @@ class RationalQuadratic(Kernel):
     def correlation(self, q: Array, shape: Array) -> Array:
         (alpha,) = shape
         q *= 0.5 / alpha
-        np.log1p(q, out=q)
+        q += 1.0
+        np.log(q, out=q)
         q *= -alpha
         return np.exp(q, out=q)
 

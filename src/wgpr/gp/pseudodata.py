@@ -118,8 +118,17 @@ class Posterior:
     def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> None:
         self.kernel, self.theta, self.mean, self._Z = kernel, theta, mean, data.Z
         self._q = np.sqrt(data.precision)
-        self._L = cholesky_identity_plus(_scaled_covariance(kernel(theta, data.Z, data.Z), self._q))
+        self._L = cholesky_identity_plus(_scaled_covariance(kernel.covariance(theta, data.Z), self._q))
         self._beta = solve_lower_transposed(self._L, solve_lower(self._L, self._q[:, None] * (data.t - mean)))
+
+    @property
+    def n_data(self) -> int:
+        return len(self._q)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of its arrays."""
+        return self._L.nbytes + self._Z.nbytes + self._q.nbytes + self._beta.nbytes
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n, k) and variance (n,) at `X` (n, d)."""
@@ -148,7 +157,7 @@ def thin(
 
     at_any_loss : thin in any case.
     """
-    q, K = np.sqrt(data.precision), kernel(theta, data.Z, data.Z)
+    q, K = np.sqrt(data.precision), kernel.covariance(theta, data.Z)
     B = _scaled_covariance(K, q)
     L = cholesky_identity_plus(B)
     information = float(np.log(L.diagonal())[data.is_row].sum())  # of the rows, given what was known before
