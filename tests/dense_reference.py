@@ -54,45 +54,68 @@ def agreement(log_theta, other):
     return min(1.0, max(0.0, (1.0 - difference) / 0.4))
 
 
-def answer(territories, owner, x, n_nearest):
-    """Mean (k,), variance and noise variance at the place `x` (d,), which the territory `owner` holds.
+def answer(territories, x):
+    """Mean (k,), variance and noise variance at the place `x` (d,): a literal transcription of docs/territories.md, 5."""
+    d, n_models = len(x), len(territories.models)
+    logs, grounds = territories.log_thetas, territories.grounds
+    short = np.exp(np.quantile(logs[:, 1 : d + 1], 0.1, axis=0))
+    width = np.sqrt(12.0) * np.median(territories.spreads, axis=0)
+    reach = 0.25 * min(1.0, 2.0 / d) * np.minimum(short, width)
 
-    Literal: all pseudo-data sorted by distance, those of other regimes left out, the last quarter of the nearest
-    tapered, hyperparameters averaged over the eight nearest territories that agree.
-    """
-    models, d = territories.models, len(x)
-    logs = np.array([model.theta.to_log() for model in models])
-    scale = np.exp(np.median(logs[:, 1 : d + 1], axis=0))
+    def gap(ground, place):
+        return np.maximum(np.maximum(ground[0] - place, place - ground[1]), 0.0)
 
-    distances = [np.linalg.norm((centre - x) / scale) for centre in territories.centres]
-    order = np.argsort(distances, kind="stable")
-    n = min(8, len(models))
-    last = distances[order[n]] if n < len(models) else 1.1 * distances[order[-1]]
+    def between(ground, other):
+        return np.maximum(np.maximum(other[0] - ground[1], ground[0] - other[1]), 0.0)
+
+    total, mean, noise, weights = 0.0, 0.0, 0.0, 0.0
+    for j in range(n_models):
+        near_in_reach = [
+            i for i in range(n_models) if i != j and (between(grounds[j], grounds[i]) <= reach).all()
+        ]  # fmt: skip
+        fraction = max([min([agreement(logs[i], logs[j]) for i in near_in_reach], default=1.0), 0.01])
+        rest = 1.0 - np.linalg.norm(gap(grounds[j], x) / reach) / fraction
+        if rest <= 0.0:
+            continue
+        predicted, theta = local_posterior(territories, j, gap, between, x)
+        variance = predicted.covariance[0, 0]
+        weight = rest**2 * (3.0 - 2.0 * rest)
+        mean = mean + weight / variance * predicted.mean[0]
+        noise += weight / variance * theta.noise**2
+        total += weight / variance
+        weights += weight
+    return mean / total, weights / total, noise / total
+
+
+def local_posterior(territories, j, gap, between, x):
+    """The field at `x` (d,) by the pseudo-data of territory j and its halo; and the hyperparameters."""
+    d, models, logs, grounds = len(x), territories.models, territories.log_thetas, territories.grounds
+    scale, n_halo, n_sources = np.exp(np.median(logs[:, 1 : d + 1], axis=0)), *((100, 24) if d < 4 else (200, 64))
+    distances = np.linalg.norm((territories.centres - territories.centres[j]) / scale, axis=1)
+    order = np.argsort(distances, kind="stable")[:9]
+    last = distances[order[-1]] * (1.0 if len(models) > 9 else 1.1)
     weights = np.array([
-        max(0.0, 1.0 - distances[j] / last) ** 2 * agreement(logs[j], logs[owner]) for j in order[:n]
+        (1.0 - (distances[i] / last if last else 0.0)) ** 2 * agreement(logs[i], logs[j]) for i in order
     ])  # fmt: skip
-    if weights.sum() > 0:
-        weights /= weights.sum()
-        log_theta, mean = weights @ logs[order[:n]], weights @ np.array([models[j].mean for j in order[:n]])
-    else:
-        log_theta, mean = logs[owner], models[owner].mean
-    theta = Hyperparameters.from_log(log_theta, d)
+    weights /= weights.sum()
+    theta = Hyperparameters.from_log(weights @ logs[order], d)
+    mean = weights @ np.array([models[i].mean for i in order])
 
-    points = [
-        (np.linalg.norm((z - x) / scale), z, t, precision * agreement(logs[j], logs[owner]))
-        for j, model in enumerate(models)
-        for z, t, precision in zip(model.data.Z, model.data.t, model.data.precision, strict=True)
-        if agreement(logs[j], logs[owner]) > 0
+    def nearness(i):
+        apart = (territories.centres[i] - territories.centres[j]) / theta.lengthscales
+        return np.linalg.norm(between(grounds[j], grounds[i]) / theta.lengthscales), np.linalg.norm(apart)
+
+    sources = sorted((i for i in range(len(models)) if i != j), key=nearness)[:n_sources]
+    halo = [
+        point
+        for i in sources
+        if agreement(logs[i], logs[j]) > 0
+        for point in zip(models[i].data.Z, models[i].data.t, models[i].data.precision, strict=True)
     ]
-    points.sort(key=lambda point: point[0])
-    if len(points) > n_nearest:
-        last, full = points[n_nearest][0], points[int(0.75 * n_nearest)][0]
-        points = points[:n_nearest]
-        points = [(r, z, t, p * min(1.0, (last - r) / (last - full))) for r, z, t, p in points]
-    _, Z, t, precision = (np.array(column) for column in zip(*points, strict=True))
-    kept = precision > 0
-    predicted = posterior(models[0].kernel, theta, mean, Z[kept], t[kept], precision[kept], x[None])
-    return predicted.mean[0], predicted.covariance[0, 0], theta.noise**2
+    halo.sort(key=lambda point: np.linalg.norm(gap(grounds[j], point[0]) / theta.lengthscales))
+    own = list(zip(models[j].data.Z, models[j].data.t, models[j].data.precision, strict=True))
+    Z, t, precision = (np.array(column) for column in zip(*own, *halo[:n_halo], strict=True))
+    return posterior(models[0].kernel, theta, mean, Z, t, precision, x[None]), theta
 
 
 def inducing_grid(kernel, theta, Z, X, y, queries):

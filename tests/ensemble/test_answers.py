@@ -1,26 +1,18 @@
-"""Answers by the nearest pseudo-data, against a literal transcription."""
-
-from dataclasses import replace
+"""Answers by posteriors of territories with their halo, against a literal transcription."""
 
 import numpy as np
 import pytest
 
 import dense_reference as dense
-from streams_of_rows import wavy
+from streams_of_rows import answers_of, wavy
 from threads import at_once
 from wgpr.ensemble import answers
-from wgpr.ensemble.answers import PseudoDataIndex, agreement, n_nearest
+from wgpr.ensemble.answers import PosteriorCache, joint_covariance
 from wgpr.ensemble.cuts import Cuts, route
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
-from wgpr.ensemble.territory import Territory
+from wgpr.ensemble.territory import Territory, agreement
 from wgpr.gp.kernels import Hyperparameters, Matern32, RationalQuadratic, SquaredExponential
 from wgpr.gp.pseudodata import Posterior, PseudoData
-
-
-@pytest.fixture(autouse=True)
-def _never_all_at_once(monkeypatch):
-    """So that few pseudo-data too are answered by the nearest of them."""
-    monkeypatch.setattr(answers, "_MOST_JOINT", 0)
 
 
 def territory(kernel, theta, Z, t, mean=None):
@@ -46,10 +38,6 @@ def row_of_territories(n=12, m=15, d=2, k=1, kernel=None, seed=0, jump=None):
     return Territories.of(models, cuts)
 
 
-def index_of(territories):
-    return PseudoDataIndex(territories.models, territories.cuts, territories.centres, territories.log_thetas)
-
-
 CASES = [
     {},
     {"k": 3},
@@ -66,41 +54,57 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_against_a_literal_transcription(case):
     territories = row_of_territories(**case)
-    d, index = territories.n_features, index_of(territories)
-    X = np.random.default_rng(1).uniform(-1.0, 13.0, (25, d)) * np.r_[1.0, np.full(d - 1, 0.1)]
-    found, owners = index.predict(X), route(territories.cuts, X)
-    np.testing.assert_array_equal(found.owners, owners)
+    d = territories.n_features
+    X = np.random.default_rng(1).uniform(-1.0, 13.0, (40, d)) * np.r_[1.0, np.full(d - 1, 0.1)]
+    X[:20, 0] = np.round(X[:20, 0]) + 0.1 * (X[:20, 0] % 1.0 - 0.5)  # half of them close to borders
+    found = answers_of(territories, X)
+    np.testing.assert_array_equal(found.owners, route(territories.cuts, X))
     for i, x in enumerate(X):
-        mean, variance, noise = dense.answer(territories, owners[i], x, n_nearest(d))
+        mean, variance, noise = dense.answer(territories, x)
         np.testing.assert_allclose(found.mean[i], mean, atol=1e-8)
         assert found.variance[i] == pytest.approx(variance, abs=1e-8)
-        assert found.noise[i] == pytest.approx(noise, rel=1e-10)
+        assert found.noise[i] == pytest.approx(noise, rel=1e-8)
+
+
+def test_the_halo_is_limited(monkeypatch):
+    """More pseudo-data than a halo may have: the nearest to the ground are in it."""
+    monkeypatch.setattr(answers, "halo_sizes", lambda n_features: (7, 3))
+    territories = row_of_territories(n=6, m=20)
+    (ground, *_), theta = territories.grounds[2:3], territories.models[2].theta
+    cache = PosteriorCache()
+    answers_of(territories, np.array([[2.5, 0.5]]), cache)
+    points = cache.get(2).posterior._Z
+    assert len(points) == 20 + 7
+    others = np.concatenate([territories.models[i].data.Z for i in (1, 3)])
+    gaps = np.maximum(ground[0, 0] - others[:, 0], others[:, 0] - ground[1, 0])
+    np.testing.assert_allclose(np.sort(points[20:, 0]), np.sort(others[np.argsort(gaps)[:7], 0]))
+    assert theta.lengthscales[0] > 0
 
 
 def test_one_by_one_and_many_at_once():
-    territories = row_of_territories(jump=8)
+    territories, cache = row_of_territories(jump=8), PosteriorCache()
     X = np.random.default_rng(1).uniform(-1.0, 13.0, (300, 2))
-    index = index_of(territories)
-    together = index.predict(X)
+    together = answers_of(territories, X, cache)
     for i in range(0, 300, 7):
-        for one, many in zip(index.predict(X[i : i + 1]), together, strict=True):
+        for one, many in zip(answers_of(territories, X[i : i + 1], cache), together, strict=True):
             np.testing.assert_allclose(one[0], many[i], rtol=1e-10, atol=1e-10)
 
 
-def test_continuity_inside_one_regime():
-    index = index_of(row_of_territories(n=20))
-    path = np.column_stack([np.linspace(2.0, 17.0, 6001), np.full(6001, 0.4)])
-    for values in index.predict(path)[:2]:
-        steps = np.abs(np.diff(values.ravel()))
-        largest = int(steps.argmax())
+@pytest.mark.parametrize("case", [{"n": 20}, {"n": 20, "jump": 9}, {"n": 20, "d": 5}], ids=str)
+def test_continuity(case):
+    """The steepest step of a line, bisected 30 times: a jump would stay."""
+    territories, cache = row_of_territories(**case), PosteriorCache()
+    path = np.full((6001, territories.n_features), 0.4)
+    path[:, 0] = np.linspace(2.0, 17.0, 6001)
+    for part in (0, 1):
+        values = answers_of(territories, path, cache)[part].ravel()
+        largest = int(np.abs(np.diff(values)).argmax())
         low, high = path[largest], path[largest + 1]
-        for _ in range(20):  # bisect towards the steepest part: a jump would stay
+        for _ in range(30):
             middle = 0.5 * (low + high)
-            ends = [np.ravel(each) for each in index.predict(np.array([low, middle, high]))[:2]]
-            value = ends[0] if values.ndim > 1 else ends[1]
-            low, high = (low, middle) if abs(value[1] - value[0]) > abs(value[2] - value[1]) else (middle, high)
-        assert abs(value[2] - value[0]) < 1e-3 * steps.max() + 1e-9
-        assert steps.max() < 20.0 * np.median(steps) + 1e-6
+            ends = answers_of(territories, np.array([low, middle, high]), cache)[part].ravel()
+            low, high = (low, middle) if abs(ends[1] - ends[0]) > abs(ends[2] - ends[1]) else (middle, high)
+        assert abs(ends[2] - ends[0]) < 1e-5
 
 
 @pytest.mark.parametrize("kernel", [SquaredExponential(), RationalQuadratic(0.05)], ids=str)
@@ -108,8 +112,8 @@ def test_continuity_inside_one_regime():
 def test_far_away_it_returns_to_the_prior(kernel, far):
     """A rational quadratic covariance falls slowly: numbers of far queries must still be right."""
     territories = row_of_territories(kernel=kernel)
-    found = index_of(territories).predict(np.array([[far, 0.3]]))
-    mean, variance, _ = dense.answer(territories, 11, np.array([far, 0.3]), 32)
+    found = answers_of(territories, np.array([[far, 0.3]]))
+    mean, variance, _ = dense.answer(territories, np.array([far, 0.3]))
     np.testing.assert_allclose(found.mean[0], mean, atol=1e-6)
     assert found.variance[0] == pytest.approx(variance, rel=1e-6)
     if isinstance(kernel, SquaredExponential):
@@ -119,7 +123,7 @@ def test_far_away_it_returns_to_the_prior(kernel, far):
 
 @pytest.mark.parametrize("far", [1e30, 1e60])
 def test_very_far_away(far):
-    found = index_of(row_of_territories()).predict(np.array([[far, 0.3]]))
+    found = answers_of(row_of_territories(), np.array([[far, 0.3]]))
     assert abs(found.mean[0, 0]) < 1.5
     assert found.variance[0] == pytest.approx(1.0, rel=0.5)
 
@@ -127,18 +131,18 @@ def test_very_far_away(far):
 def test_one_point():
     theta = Hyperparameters(1.0, np.ones(2), 0.1, np.ones(1))
     one = Territories.of([territory(RationalQuadratic(), theta, np.zeros((1, 2)), np.ones((1, 1)))], 0)
-    found = index_of(one).predict(np.array([[0.0, 0.0], [50.0, 0.0]]))
+    found = answers_of(one, np.array([[0.0, 0.0], [50.0, 0.0]]))
     np.testing.assert_allclose(found.mean, 1.0)
     assert found.variance[0] == pytest.approx(1.0 - 1.0 / 1.01)
     assert found.variance[1] > 0.9
 
 
 def test_many_rows_of_one_place():
-    """They are one observation, and leave room for others among the nearest."""
+    """They are one observation."""
     theta, rng = Hyperparameters(1.0, np.ones(1), 0.5, np.ones(1)), np.random.default_rng(0)
     Z = np.repeat(np.array([[0.0], [0.3], [5.0]]), 50, axis=0)
     t = np.sin(Z) + 3.0 + 0.5 * rng.normal(size=Z.shape)
-    found = index_of(Territories.of([territory(RationalQuadratic(), theta, Z, t, np.zeros(1))], 0)).predict(Z[::50])
+    found = answers_of(Territories.of([territory(RationalQuadratic(), theta, Z, t, np.zeros(1))], 0), Z[::50])
     exact = dense.posterior(
         RationalQuadratic(), theta, np.zeros(1), Z, t, np.full(150, 4.0), Z[::50]
     )  # fmt: skip
@@ -146,17 +150,8 @@ def test_many_rows_of_one_place():
     np.testing.assert_allclose(found.variance, np.diag(exact.covariance), atol=1e-8)
 
 
-def test_places_that_are_all_equally_far():
-    theta, angle = Hyperparameters(1.0, np.ones(2), 0.1, np.ones(1)), np.arange(64) * np.pi / 32
-    ring = np.round(np.column_stack([np.cos(angle), np.sin(angle)]), 12)
-    found = index_of(
-        Territories.of([territory(RationalQuadratic(), theta, ring, np.full((64, 1), 5.0), np.zeros(1))], 0)
-    ).predict(np.zeros((1, 2)))
-    assert found.mean[0, 0] > 3.0
-
-
 def test_a_dense_regime_beside_a_sparse_one():
-    """Near the border, all of the nearest are of the other regime; the answer is by those of its own."""
+    """Near the border, nearly all pseudo-data are of the other regime; the answer is by those of its own."""
     rng = np.random.default_rng(0)
     smooth, rough = Hyperparameters(1.0, np.array([4.0]), 0.1), Hyperparameters(3.0, np.array([0.05]), 0.1)
     left, right = np.linspace(-10.0, 0.0, 12)[:, None], np.linspace(0.0, 1.0, 101)[1:, None]
@@ -166,7 +161,7 @@ def test_a_dense_regime_beside_a_sparse_one():
     ]
     territories = Territories.of(models, Cuts(0, (0.0,), (0, 1)))
     X = np.linspace(-1.5, 0.0, 20)[:, None]
-    found = index_of(territories).predict(X)
+    found = answers_of(territories, X)
     np.testing.assert_allclose(found.mean, np.sin(0.5 * X), atol=0.15)
     assert np.sqrt(found.variance).max() < 0.15
 
@@ -178,35 +173,75 @@ def test_agreement():
     np.testing.assert_allclose(agreement(zero, zero + 0.8), 0.5)
 
 
-def test_few_pseudo_data_have_one_posterior(monkeypatch):
-    monkeypatch.setattr(answers, "_MOST_JOINT", 1000)
-    territories = row_of_territories(n=4)
-    X = np.random.default_rng(1).uniform(0.0, 4.0, (20, 2))
-    theta = Hyperparameters.from_log(territories.log_thetas.mean(axis=0), 2)
-    mean = np.mean([model.mean for model in territories.models], axis=0)
-    data = PseudoData.union(*(model.data for model in territories.models))
-    expected = dense.posterior(RationalQuadratic(), theta, mean, data.Z, data.t, data.precision, X)
-    index = index_of(territories)
-    np.testing.assert_allclose(index.predict(X).mean, expected.mean, atol=1e-9)
-    np.testing.assert_allclose(index.predict(X).variance, np.diag(expected.covariance), atol=1e-9)
-    np.testing.assert_allclose(index.joint(X), expected.covariance, atol=1e-9)
-
-
 @pytest.mark.parametrize("jump", [None, 6])
 @pytest.mark.parametrize("n", [1, 5, 60])
 def test_covariance(monkeypatch, jump, n):
     monkeypatch.setattr(answers, "_MOST_JOINT", 100)
     X = np.random.default_rng(1).uniform(0.0, 12.0, (n, 2)) * [1.0, 0.1]
-    covariance = index_of(row_of_territories(jump=jump)).joint(X)
+    covariance = joint_covariance(row_of_territories(jump=jump), X, PosteriorCache(), 2**28)
     np.testing.assert_allclose(covariance, covariance.T, atol=1e-12)
     assert np.linalg.eigvalsh(covariance).min() > -1e-9
 
 
+def test_covariance_in_one_territory():
+    territories = row_of_territories(n=1, m=30)
+    (model,) = territories.models
+    X = np.random.default_rng(1).uniform(0.0, 1.0, (9, 2))
+    expected = dense.posterior(
+        model.kernel, model.theta, model.mean, model.data.Z, model.data.t, model.data.precision, X
+    )  # fmt: skip
+    found = joint_covariance(territories, X, PosteriorCache(), 2**28)
+    np.testing.assert_allclose(found, expected.covariance, atol=1e-9)
+
+
+class TestCache:
+    def test_it_is_bounded(self):
+        territories, cache = row_of_territories(n=20), PosteriorCache()
+        X = np.random.default_rng(1).uniform(0.0, 20.0, (200, 2)) * [1.0, 0.05]
+        expected = answers_of(territories, X)
+        size = 300_000
+        for one, other in zip(answers_of(territories, X, cache, size), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+        assert 0 < cache.n_bytes <= size
+        assert cache.n_bytes == sum(local.posterior.n_bytes for local in cache._kept.values())
+
+    def test_nothing_is_kept_without_memory(self):
+        territories, cache = row_of_territories(), PosteriorCache()
+        answers_of(territories, np.array([[3.0, 0.5]]), cache, 0)
+        assert cache.n_bytes == 0
+
+    def test_posteriors_are_kept_until_something_near_changes(self):
+        rng = np.random.default_rng(0)
+        X, ones = np.linspace(0.0, 600.0, 6000)[:, None], np.ones(6000)
+        y, kernel = np.sin(3.0 * X) + 0.02 * rng.normal(size=X.shape), RationalQuadratic()
+        first = learn(Territories.begin(kernel, X[:20], y[:20], ones[:20]), TerritorySettings(kernel), X[20:], y[20:],
+                      ones[20:], 0).territories  # fmt: skip
+        cache = PosteriorCache()
+        answers_of(first, X, cache)
+        before = {number: cache.get(number).posterior for number in range(len(first))}
+        corner = np.zeros((1, 1))
+        second = learn(first, TerritorySettings(kernel), corner, np.zeros((1, 1)), ones[:1], 0).territories
+        found, expected = answers_of(second, X, cache), answers_of(second, X)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert len(second) == len(first) > 24  # so that some are not near
+        is_kept = [cache.get(number).posterior is before[number] for number in range(len(first))]
+        assert any(is_kept)
+        assert not is_kept[int(route(second.cuts, corner)[0])]
+
+    def test_two_versions_in_turn(self):
+        territories = row_of_territories()
+        other = row_of_territories(seed=1)
+        X, cache = np.random.default_rng(1).uniform(0.0, 12.0, (50, 2)) * [1.0, 0.1], PosteriorCache()
+        for each in (territories, other, territories):
+            np.testing.assert_array_equal(answers_of(each, X, cache).mean, answers_of(each, X).mean)
+
+
 def test_threads_ask_while_another_learns():
     X, y = wavy(600)
-    kernel = RationalQuadratic()
-    first = Territories.begin(kernel, X[:20], y[:20], np.ones(20))
-    states = [first]
+    kernel, cache = RationalQuadratic(), PosteriorCache()
+    states = [Territories.begin(kernel, X[:20], y[:20], np.ones(20))]
+    wrong = []
 
     def learning():
         for start in range(20, 600, 58):
@@ -214,12 +249,16 @@ def test_threads_ask_while_another_learns():
             states.append(learn(states[-1], TerritorySettings(kernel), X[rows], y[rows], np.ones(58), 0).territories)
 
     def asking():
-        return [np.isfinite(states[-1].index.predict(X[i : i + 5]).mean).all() for i in range(40)]
+        for i in range(40):
+            state = states[-1]
+            found = answers_of(state, X[i : i + 5], cache, 200_000).mean
+            if not np.array_equal(found, answers_of(state, X[i : i + 5]).mean):
+                wrong.append(i)
+        return True
 
     results = at_once([learning, asking, asking])
-    assert all(results[1] + results[2])
-    again = replace(states[3])
-    np.testing.assert_array_equal(again.index.predict(X[:9]).mean, states[3].index.predict(X[:9]).mean)
+    assert results[1] and results[2]
+    assert not wrong
 
 
 def test_a_territory_alone_is_its_posterior():
@@ -227,6 +266,6 @@ def test_a_territory_alone_is_its_posterior():
     (model,) = territories.models
     X = np.random.default_rng(1).uniform(0.0, 1.0, (9, 2))
     expected = Posterior(model.kernel, model.theta, model.mean, model.data).predict(X)
-    found = index_of(territories).predict(X)
+    found = answers_of(territories, X)
     np.testing.assert_allclose(found.mean, expected[0], atol=1e-9)
     np.testing.assert_allclose(found.variance, expected[1], atol=1e-9)

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from streams_of_rows import wavy
+from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.cuts import route
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
@@ -131,7 +131,7 @@ def test_old_ground_is_still_predicted_after_merging(max_models):
     territories, _, _ = learned(X, truth + 0.1 * rng.normal(size=X.shape), max_models=max_models)
     assert len(territories) <= max_models
     old = X[:, 0] < 20.0
-    mean, variance, *_ = territories.index.predict(X[old])
+    mean, variance, *_ = answers_of(territories, X[old])
     assert np.sqrt(np.mean((mean - truth[old]) ** 2)) < (0.6 if max_models == 1 else 0.1)
     assert np.sqrt(np.mean(variance)) < 1.0
 
@@ -143,7 +143,7 @@ def test_places_of_equal_coordinates_divide():
     y = np.sin(2.0 * X.sum(axis=1, keepdims=True)) + 0.01 * rng.normal(size=(800, 1))
     territories, _, _ = learned(X, y)
     on_line = X[:, 0] == 10.0
-    error = territories.index.predict(X[on_line]).mean - y[on_line]
+    error = answers_of(territories, X[on_line]).mean - y[on_line]
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
@@ -157,7 +157,7 @@ def test_forgetting_follows_a_field_that_changes():
     y = np.sin(2.0 * X) + level + 0.1 * rng.normal(size=X.shape)
     queries = np.linspace(-1.8, 1.8, 50)[:, None]
     error = {
-        forgetting: np.abs(learned(X, y, forgetting=forgetting)[0].index.predict(queries).mean
+        forgetting: np.abs(answers_of(learned(X, y, forgetting=forgetting)[0], queries).mean
                            - np.sin(2.0 * queries) - 2.0).mean()
         for forgetting in (0.0, 0.5)
     }  # fmt: skip
@@ -182,7 +182,7 @@ def flat_then_not(n=2000):
 
 def test_a_field_that_is_flat_at_first():
     X, y = flat_then_not()
-    error = np.abs(learned(X, y)[0].index.predict(X).mean - y)
+    error = np.abs(answers_of(learned(X, y)[0], X).mean - y)
     assert error.max() < 0.2
     assert np.sqrt(np.mean(error**2)) < 0.02
 
@@ -194,10 +194,9 @@ def test_earlier_territories_stay_as_they_were(many):
     X, y, *_ = many
     before, _, _ = learned(X[:700], y[:700])
     queries = X[::50]
-    expected, frozen = before.index.predict(queries), pickle.dumps(before)
+    expected, frozen = answers_of(before, queries), pickle.dumps(before)
     learn(before, TerritorySettings(RQ, max_models=3), X[700:], y[700:], np.ones(800), 0)
-    before._index.clear()
-    for one, other in zip(before.index.predict(queries), expected, strict=True):
+    for one, other in zip(answers_of(before, queries), expected, strict=True):
         np.testing.assert_array_equal(one, other)
     assert_same(before, pickle.loads(frozen))
 
@@ -206,7 +205,7 @@ def test_earlier_territories_stay_as_they_were(many):
 def test_copies_answer_and_learn_alike(many, copied):
     X, _, territories, *_ = many
     other = copied(territories)
-    for one, two in zip(territories.index.predict(X[::50]), other.index.predict(X[::50]), strict=True):
+    for one, two in zip(answers_of(territories, X[::50]), answers_of(other, X[::50]), strict=True):
         np.testing.assert_array_equal(one, two)
     more_X, more_y = wavy(200, seed=5)
     after = [learn(each, TerritorySettings(RQ), more_X, more_y, np.ones(200), 0) for each in (territories, other)]

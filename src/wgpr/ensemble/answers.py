@@ -4,9 +4,9 @@ A territory answers by the posterior of its own pseudo-data and a halo: the pseu
 nearest to its ground. Hyperparameters and prior mean are averages over the nearest territories that agree with it.
 Factorised posteriors are kept, up to a number of bytes, and made anew when something that they are made of changes.
 
-Near a border the answers of all territories within reach are averaged, with weights that fall to zero at the end of the
-reach. Two sides of a border share most of their data there, so they hardly differ; the average makes the answer
-continuous.
+Near a border the answers of all territories within reach are averaged, which makes the answer continuous. A weight
+falls to zero at the end of the reach, and is divided by the variance: of two regimes, one that knows nothing of the other
+side says little there. Territories of one regime share most of their data near the border, so that they hardly differ.
 """
 
 from collections import OrderedDict
@@ -27,6 +27,12 @@ from wgpr.gp.pseudodata import Posterior, PseudoData
 
 # Territories whose hyperparameters are averaged.
 _N_TERRITORIES = 8
+
+# Least variance of an answer, as a fraction of the prior variance: it is what rounding leaves.
+_LEAST_VARIANCE = 1e-12
+
+# Least fraction of the reach that a territory answers in.
+_LEAST_FRACTION = 0.01
 
 # Numbers in a matrix for one piece of queries.
 _PIECE = 2_000_000
@@ -50,10 +56,14 @@ class Answers(NamedTuple):
 
 
 @dataclass
-class _Kept:
-    """The posterior of a territory, what it is made of, and the version of the territories that it was checked with."""
+class _Local:
+    """What answers in a territory: its posterior, and the fraction of the reach that it answers beyond its borders.
+
+    The rest is what it is made of. version : of the territories that this was last compared with.
+    """
 
     posterior: Posterior
+    fraction: float
     sources: tuple[Territory, ...]
     log_theta: Array
     mean: Array
@@ -68,17 +78,17 @@ class PosteriorCache:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._kept: OrderedDict[int, _Local] = OrderedDict()
         self._lock, self.n_bytes = Lock(), 0
 
-    def get(self, number: int) -> _Kept | None:
+    def get(self, number: int) -> _Local | None:
         with self._lock:
             kept = self._kept.get(number)
             if kept is not None:
                 self._kept.move_to_end(number)
             return kept
 
-    def put(self, number: int, kept: _Kept, max_bytes: int) -> None:
+    def put(self, number: int, kept: _Local, max_bytes: int) -> None:
         """Keep a posterior, and drop those that were used longest ago until `max_bytes` suffice."""
         with self._lock:
             before = self._kept.pop(number, None)
@@ -91,23 +101,25 @@ class PosteriorCache:
 def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Answers:
     """Answers at `X` (n, d). max_bytes : of the posteriors that are kept."""
     owners = route(territories.cuts, X)
-    answers = Answers(np.zeros((len(X), len(territories.models[0].mean))), np.zeros(len(X)), np.zeros(len(X)), owners)
-    for number, rows, weights in _shares(territories, X, owners):
-        posterior = _posterior(territories, number, cache, max_bytes)
-        size = max(16, _PIECE // posterior.n_data)
-        for first in range(0, len(rows), size):
-            some, share = rows[first : first + size], weights[first : first + size]
-            mean, variance = posterior.predict(X[some])
-            answers.mean[some] += share[:, None] * mean
-            answers.variance[some] += share * variance
-            answers.noise[some] += share * posterior.theta.noise**2
-    return answers
+    mean, noise = np.zeros((len(X), len(territories.models[0].mean))), np.zeros(len(X))
+    total, total_of_weights = np.zeros(len(X)), np.zeros(len(X))
+    for number, rows, distances in _within_reach(territories, X, owners):
+        local = _local(territories, number, cache, max_bytes)
+        for some, weight in _weighted(rows, distances / local.fraction, local.posterior.n_data):
+            local_mean, variance = local.posterior.predict(X[some])
+            least = _LEAST_VARIANCE * territories.kernel.variance(local.posterior.theta)
+            by_variance = weight / np.maximum(variance, least)
+            mean[some] += by_variance[:, None] * local_mean
+            noise[some] += by_variance * local.posterior.theta.noise**2
+            total[some] += by_variance
+            total_of_weights[some] += weight
+    return Answers(mean / total[:, None], total_of_weights / total, noise / total, owners)
 
 
 def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Array:
     """The covariance (n, n) of the field at `X` (n, d), by pseudo-data that are near to all queries together."""
     numbers = np.unique(route(territories.cuts, X)).tolist()
-    posteriors = [_posterior(territories, number, cache, max_bytes) for number in numbers]
+    posteriors = [_local(territories, number, cache, max_bytes).posterior for number in numbers]
     if len(posteriors) == 1:
         return posteriors[0].joint(X).covariance
     data = PseudoData.union(*(territories.models[number].distinct for number in numbers))
@@ -123,62 +135,73 @@ def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, 
 # Which territories answer a query
 
 
-def _shares(territories: Territories, X: Array, owners: Indices) -> Iterator[tuple[int, Indices, Array]]:
-    """Of each territory that answers: its number, rows of `X` (n, d) and the weights of its answers."""
-    rows_of: dict[int, list[Indices]] = {}
-    weights_of: dict[int, list[Array]] = {}
+def _within_reach(territories: Territories, X: Array, owners: Indices) -> Iterator[tuple[int, Indices, Array]]:
+    """Of each territory: its number, rows of `X` (n, d) within its reach, and their distances (m,) from its ground."""
+    found: dict[int, list[tuple[Indices, Array]]] = {}
     order = np.argsort(owners, kind="stable")
-    numbers, firsts = np.unique(owners[order], return_index=True)
-    for owner, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-        near, weights = _weights(territories.grounds, territories.reach, X[rows], owner)
-        for place, number in enumerate(near.tolist()):
-            has_share = weights[:, place] > 0.0
-            if has_share.any():
-                rows_of.setdefault(number, []).append(rows[has_share])
-                weights_of.setdefault(number, []).append(weights[has_share, place])
-    for number, parts in rows_of.items():
-        yield number, np.concatenate(parts), np.concatenate(weights_of[number])
+    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        near, distances = _distances(territories.grounds, territories.reach, X[rows], int(owners[rows[0]]))
+        for number, distance in zip(near.tolist(), distances.T, strict=True):
+            is_within = distance < 1.0
+            if is_within.any():
+                found.setdefault(number, []).append((rows[is_within], distance[is_within]))
+    for number, parts in found.items():
+        rows_of, distances_of = zip(*parts, strict=True)
+        yield number, np.concatenate(rows_of), np.concatenate(distances_of)
 
 
-def _weights(grounds: Array, reach: Array, X: Array, owner: int) -> tuple[Indices, Array]:
-    """Territories (j,) within reach of the ground of one, and their weights (n, j) at the places `X` (n, d) there."""
+def _distances(grounds: Array, reach: Array, X: Array, owner: int) -> tuple[Indices, Array]:
+    """Territories (j,) whose reach meets the ground of one, and the distances (n, j) of places `X` (n, d) in it.
+
+    A distance is that from the ground of the other territory, divided by the reach.
+    """
     below, above = grounds[owner]
     is_near = (grounds[:, 0] <= above + reach).all(axis=1) & (grounds[:, 1] >= below - reach).all(axis=1)
     near = np.flatnonzero(is_near)
-    if len(near) == 1:
-        return near, np.ones((len(X), 1))
     gaps = np.maximum(grounds[near, 0] - X[:, None], X[:, None] - grounds[near, 1])
-    distance = np.sqrt((np.maximum(gaps / reach, 0.0) ** 2).sum(axis=-1))
-    weights = np.maximum(1.0 - distance, 0.0)
+    return near, np.sqrt((np.maximum(gaps / reach, 0.0) ** 2).sum(axis=-1))
+
+
+def _weighted(rows: Indices, distances: Array, n_data: int) -> Iterator[tuple[Indices, Array]]:
+    """Pieces of the rows (n,) with their weights, which fall from one to zero at the distance (n,) of one."""
+    weights = np.maximum(1.0 - distances, 0.0)
     weights *= weights * (3.0 - 2.0 * weights)
-    weights /= weights.sum(axis=1, keepdims=True)
-    return near, weights
+    (places,) = np.nonzero(weights)
+    size = max(16, _PIECE // n_data)
+    for first in range(0, len(places), size):
+        some = places[first : first + size]
+        yield rows[some], weights[some]
 
 
 # Posteriors of territories
 
 
-def _posterior(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> Posterior:
-    """The posterior that a territory answers by: the kept one, if nothing that it is made of has changed."""
+def _local(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> _Local:
+    """What a territory answers by: the kept posterior, if nothing that it is made of has changed."""
     kept = cache.get(number)
     if kept is not None and kept.version is territories.version:
-        return kept.posterior
+        return kept
     log_theta, mean = _prior(territories, number)
-    near = _sources(territories, number, log_theta)
+    near, fraction = _neighbours(territories, number, log_theta)
     sources = (territories.models[number], *(territories.models[other] for other in near.tolist()))
-    ground = territories.grounds[number]
-    made_of = log_theta, mean, ground
-    if kept is not None:
-        is_same = all(map(np.array_equal, made_of, (kept.log_theta, kept.mean, kept.ground)))
-        is_same = is_same and len(sources) == len(kept.sources)
-        if is_same and all(a is b for a, b in zip(sources, kept.sources, strict=True)):
-            kept.version = territories.version
-            return kept.posterior
-    theta = Hyperparameters.from_log(log_theta, territories.n_features)
-    data = PseudoData.union(sources[0].distinct, *_halo(sources, ground, theta))
-    posterior = Posterior(territories.kernel, theta, mean, data)
-    cache.put(number, _Kept(posterior, sources, *made_of, territories.version), max_bytes)
-    return posterior
+    made_of = log_theta, mean, territories.grounds[number]
+    if kept is not None and _is_made_of(kept, sources, made_of):
+        posterior = kept.posterior
+    else:
+        theta = Hyperparameters.from_log(log_theta, territories.n_features)
+        posterior = Posterior(territories.kernel, theta, mean, _own_and_halo(sources, made_of[-1], theta))
+    local = _Local(posterior, fraction, sources, *made_of, territories.version)
+    cache.put(number, local, max_bytes)
+    return local
+
+
+def _is_made_of(kept: _Local, sources: tuple[Territory, ...], made_of: tuple[Array, Array, Array]) -> bool:
+    return (
+        len(sources) == len(kept.sources)
+        and all(a is b for a, b in zip(sources, kept.sources, strict=True))
+        and all(map(np.array_equal, made_of, (kept.log_theta, kept.mean, kept.ground)))
+    )
 
 
 def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
@@ -195,25 +218,29 @@ def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     return weights @ log_thetas[near], weights @ means
 
 
-def _sources(territories: Territories, number: int, log_theta: Array) -> Indices:
-    """Territories whose pseudo-data may be in the halo of one: the nearest to its ground that agree with it."""
+def _neighbours(territories: Territories, number: int, log_theta: Array) -> tuple[Indices, float]:
+    """The nearest territories that agree with one, for its halo; and the fraction of the reach that it answers in.
+
+    The field may jump at the border of another regime, so that the fraction is small if a territory within reach
+    disagrees.
+    """
     grounds, n_features = territories.grounds, territories.n_features
     lengthscales = np.exp(log_theta[1 : n_features + 1])
     (below, above), n = grounds[number], halo_sizes(n_features)[1]
-    gaps = np.maximum(np.maximum(grounds[:, 0] - above, below - grounds[:, 1]), 0.0) / lengthscales
+    gaps = np.maximum(np.maximum(grounds[:, 0] - above, below - grounds[:, 1]), 0.0)
     apart = (territories.centres - territories.centres[number]) / lengthscales
-    order = np.lexsort(((apart**2).sum(axis=1), (gaps**2).sum(axis=1)))
+    order = np.lexsort(((apart**2).sum(axis=1), ((gaps / lengthscales) ** 2).sum(axis=1)))
     near = order[order != number][:n]
-    agreeing: Indices = near[agreement(territories.log_thetas[near], territories.log_thetas[number]) > 0.0]
-    return agreeing
+    agreeing = agreement(territories.log_thetas[near], territories.log_thetas[number])
+    is_within_reach = (gaps[near] <= territories.reach).all(axis=1)
+    fraction = max(_LEAST_FRACTION, float(agreeing[is_within_reach].min(initial=1.0)))
+    return near[agreeing > 0.0], fraction
 
 
-def _halo(sources: tuple[Territory, ...], ground: Array, theta: Hyperparameters) -> list[PseudoData]:
-    """The pseudo-data of the territories behind the first that are nearest to the ground (2, d) of the first."""
+def _own_and_halo(sources: tuple[Territory, ...], ground: Array, theta: Hyperparameters) -> PseudoData:
+    """The pseudo-data of the first territory, and those of the others that are nearest to its ground (2, d)."""
+    own = sources[0].distinct
     if len(sources) == 1:
-        return []
-    data, n = PseudoData.union(*(source.distinct for source in sources[1:])), halo_sizes(ground.shape[1])[0]
-    if len(data) <= n:
-        return [data]
-    gaps = np.maximum(np.maximum(ground[0] - data.Z, data.Z - ground[1]), 0.0) / theta.lengthscales
-    return [data[np.sort(np.argpartition((gaps**2).sum(axis=1), n - 1)[:n])]]
+        return own
+    around = PseudoData.union(*(source.distinct for source in sources[1:]))
+    return PseudoData.union(own, around.nearest_to_box(ground, theta.lengthscales, halo_sizes(ground.shape[1])[0]))

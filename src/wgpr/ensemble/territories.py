@@ -312,16 +312,9 @@ class _Learning:
         near = near[agreement(self.log_thetas[near], self.log_thetas[number]) > 0.5]
         if not len(near):
             return ALONE
-        return Surroundings(self._halo(number, near[:_N_IN_HALO]), self.log_thetas[near], self.spreads[near])
-
-    def _halo(self, number: int, near: Indices) -> PseudoData:
-        """The pseudo-data of neighbours that are nearest to the box around a territory, in length-scales."""
-        territory = self.models[number]
-        around = PseudoData.union(*(self.models[other].data for other in near.tolist()))
-        below, above = territory.data.Z.min(axis=0) - around.Z, around.Z - territory.data.Z.max(axis=0)
-        gap = np.maximum(np.maximum(below, above), 0.0) / territory.theta.lengthscales
-        squares = (gap**2).sum(axis=1)
-        return around[np.argpartition(squares, _N_HALO)[:_N_HALO]] if len(squares) > _N_HALO else around
+        around = PseudoData.union(*(self.models[other].data for other in near[:_N_IN_HALO].tolist()))
+        halo = around.nearest_to_box(self.grounds[number], theta.lengthscales, _N_HALO)
+        return Surroundings(halo, self.log_thetas[near], self.spreads[near])
 
     # Changes
 

@@ -204,6 +204,7 @@ class TerritoryMethod(Method):
     Until there are enough rows for units, all of them are kept, and queries are answered as if there were no more.
 
     calibrated : whether standard deviations are multiplied by the factor that suits the forecasts.
+    max_cache_bytes : of factorised posteriors that are kept for answers.
     """
 
     settings: TerritorySettings

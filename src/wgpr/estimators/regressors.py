@@ -38,7 +38,7 @@ class WGPRegressor(OnlineRegressor):
 
     The default needs no tuning. Each territory is a small Gaussian process with hyperparameters of its own. Rows are
     known at once. A territory that is full is thinned or divided; rows of another regime start a new one. A query is
-    answered by the pseudo-data that are nearest to it. `WGPRegressor.published()` is the method of the paper.
+    answered by its territory and what others know near it. `WGPRegressor.published()` is the method of the paper.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class WGPRegressor(OnlineRegressor):
         in the 95 % interval. For `threshold="auto"`.
     forgetting : fraction of its knowledge that a territory forgets with every 100 rows that it learns, for fields that
         change. For `threshold="auto"`.
+    max_cache_bytes : memory for factorised matrices that answers keep, in bytes. With less, more of them are made anew.
+        For `threshold="auto"`.
     n_inducing : M, the most pseudo-inputs of a local model. This and all that follow are for the paper's method.
     n_candidates : how many of the nearest models are tried (J_hat).
     batch_size : rows that are learned together; a step takes time and memory for matrices of this size.
@@ -93,6 +95,7 @@ class WGPRegressor(OnlineRegressor):
         kernel: str | Kernel = "rq",
         calibrated: bool = True,
         forgetting: float = 0.0,
+        max_cache_bytes: int = 2**28,
         n_inducing: int = 50,
         n_candidates: int = 5,
         batch_size: int = 100,
@@ -107,6 +110,7 @@ class WGPRegressor(OnlineRegressor):
         self.kernel = kernel
         self.calibrated = calibrated
         self.forgetting = forgetting
+        self.max_cache_bytes = max_cache_bytes
         self.n_inducing = n_inducing
         self.n_candidates = n_candidates
         self.batch_size = batch_size
@@ -157,11 +161,12 @@ class WGPRegressor(OnlineRegressor):
         if self.max_models is not None:
             require_count("max_models", self.max_models, otherwise="None")
         require_number("forgetting", self.forgetting, least=0.0, most=0.99)
+        require_count("max_cache_bytes", self.max_cache_bytes, least=0)
         check_scalar(self.calibrated, "calibrated", (bool, np.bool_))
         if _is_auto(self.threshold) and isinstance(self.splitting, str) and self.splitting == "wasserstein":
             self._check_unused(_OF_THE_PAPER, "the default", "use WGPRegressor.published(...)")
             settings = TerritorySettings(kernel, self.max_models, float(self.forgetting))
-            return TerritoryMethod(settings, bool(self.calibrated))
+            return TerritoryMethod(settings, bool(self.calibrated), int(self.max_cache_bytes))
         return self._batch_method()
 
     def _batch_method(self) -> Method:
@@ -174,7 +179,7 @@ class WGPRegressor(OnlineRegressor):
                 f"threshold={self.threshold!r} has no effect with splitting={self.splitting!r}; "
                 'leave out threshold, or use splitting="wasserstein"'
             )
-        self._check_unused(("forgetting",), "the paper's method", 'use threshold="auto"')
+        self._check_unused(("forgetting", "max_cache_bytes"), "the paper's method", 'use threshold="auto"')
         rules: Mapping[str, Callable[[], SplittingRule]] = {
             "wasserstein": lambda: Wasserstein(float(self.threshold)),
             "evidence": Evidence,

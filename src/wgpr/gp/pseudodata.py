@@ -103,6 +103,13 @@ class PseudoData:
         are_rows = np.bincount(places, self.is_row) == counts
         return PseudoData(self.Z[firsts[order]], t[order], total[order], are_rows[order])
 
+    def nearest_to_box(self, box: Array, lengthscales: Array, n: int) -> "PseudoData":
+        """The n of these that are nearest to a box (2, d), its least and its greatest place, in length-scales."""
+        if len(self) <= n:
+            return self
+        gaps = np.maximum(np.maximum(box[0] - self.Z, self.Z - box[1]), 0.0) / lengthscales
+        return self[np.sort(np.argpartition((gaps**2).sum(axis=1), n - 1)[:n])]
+
 
 def _scaled_covariance(K: Array, q: Array) -> Array:
     """`I + Q K Q`."""
