@@ -73,7 +73,7 @@ def test_the_halo_is_limited(monkeypatch):
     (ground, *_), theta = territories.grounds[2:3], territories.models[2].theta
     cache = PosteriorCache()
     answers_of(territories, np.array([[2.5, 0.5]]), cache)
-    points = cache.get(2).posterior._Z
+    points = cache.get(2).posterior.data.Z
     assert len(points) == 20 + 7
     others = np.concatenate([territories.models[i].data.Z for i in (1, 3)])
     gaps = np.maximum(ground[0, 0] - others[:, 0], others[:, 0] - ground[1, 0])

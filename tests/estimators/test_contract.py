@@ -540,6 +540,7 @@ NOT_COUNTS = [0, -1, 2.5, "5", np.nan]
 WRONG = {
     "n_inducing": [*NOT_COUNTS, None],
     "max_models": NOT_COUNTS,
+    "max_cache_bytes": [-1, 2.5, "5", None],
     "calibrated": ["no", None],
     "forgetting": [-0.1, 1.0, np.nan, "0.5"],
     "n_candidates": NOT_COUNTS,

@@ -105,7 +105,7 @@ def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes
     total, total_of_weights = np.zeros(len(X)), np.zeros(len(X))
     for number, rows, distances in _within_reach(territories, X, owners):
         local = _local(territories, number, cache, max_bytes)
-        for some, weight in _weighted(rows, distances / local.fraction, local.posterior.n_data):
+        for some, weight in _weighted(rows, distances / local.fraction, len(local.posterior.data)):
             local_mean, variance = local.posterior.predict(X[some])
             least = _LEAST_VARIANCE * territories.kernel.variance(local.posterior.theta)
             by_variance = weight / np.maximum(variance, least)

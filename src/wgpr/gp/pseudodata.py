@@ -8,6 +8,7 @@ What they say is the posterior of ordinary Gaussian process regression with nois
 A row is a pseudo-observation with `lambda = w / s^2`, so that learning rows is a union and approximates nothing.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,19 +124,33 @@ class Posterior:
     """The field given pseudo-data, under one set of hyperparameters and a prior mean (k,)."""
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> None:
-        self.kernel, self.theta, self.mean, self._Z = kernel, theta, mean, data.Z
-        self._q = np.sqrt(data.precision)
-        self._L = cholesky_identity_plus(_scaled_covariance(kernel.covariance(theta, data.Z), self._q))
-        self._beta = solve_lower_transposed(self._L, solve_lower(self._L, self._q[:, None] * (data.t - mean)))
+        self.kernel, self.theta, self.mean = kernel, theta, mean
+        q = np.sqrt(data.precision)
+        self._set(data, q, cholesky_identity_plus(_scaled_covariance(kernel.covariance(theta, data.Z), q)))
 
-    @property
-    def n_data(self) -> int:
-        return len(self._q)
+    def _set(self, data: PseudoData, q: Array, L: Array) -> None:
+        self.data, self._q, self._L = data, q, L
+        self._beta = solve_lower_transposed(L, solve_lower(L, q[:, None] * (data.t - self.mean)))
+
+    def extended(self, more: PseudoData) -> "Posterior":
+        """The posterior after more pseudo-data. The factor is extended, in a fraction of the time of another one.
+
+        With `V = L^-1 Q K Q'`, the new rows of the factor are `V^T`, and the factor of `I + Q' K' Q' - V^T V`.
+        """
+        q = np.sqrt(more.precision)
+        V = self._whitened(more.Z)[1] * q
+        S = _scaled_covariance(self.kernel.covariance(self.theta, more.Z), q) - V.T @ V
+        n, L = len(self.data), np.zeros((len(self.data) + len(more),) * 2, order="F")
+        L[:n, :n], L[n:, :n], L[n:, n:] = self._L, V.T, cholesky_identity_plus(S)
+        other = copy(self)
+        other._set(PseudoData.union(self.data, more), np.concatenate([self._q, q]), L)
+        return other
 
     @property
     def n_bytes(self) -> int:
         """Of its arrays."""
-        return self._L.nbytes + self._Z.nbytes + self._q.nbytes + self._beta.nbytes
+        data = self.data
+        return sum(array.nbytes for array in (self._L, self._q, self._beta, data.Z, data.t, data.precision, data.is_row))
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n, k) and variance (n,) at `X` (n, d)."""
@@ -149,7 +164,7 @@ class Posterior:
         return Gaussian(self.mean + weights.T @ self._beta, self.kernel(self.theta, X, X) - V.T @ V)
 
     def _whitened(self, X: Array) -> tuple[Array, Array]:
-        weights = self._q[:, None] * self.kernel(self.theta, self._Z, X)
+        weights = self._q[:, None] * self.kernel(self.theta, self.data.Z, X)
         return weights, solve_lower(self._L, weights)
 
 

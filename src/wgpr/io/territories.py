@@ -5,6 +5,7 @@ form keeps every bit. The compact form is float32 and holds what prediction need
 The tree of cuts is a list of its nodes, each before its children: a territory is its number, a cut is -1 - axis.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -18,7 +19,7 @@ from wgpr.gp.kernels import Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import PseudoData
 from wgpr.io.arrays import Reader, Shape, read_array, rounded, split, to_32_bits
-from wgpr.io.container import Arrays, require
+from wgpr.io.container import MAX_BYTES, Arrays, MapError, require
 
 # Larger hyperparameters, or smaller than the inverse, and such precisions would leave the range of float64 in products.
 _LARGEST_THETA, _LARGEST_PRECISION, _LARGEST_INPUT = 1e60, 1e130, 1e61
@@ -222,8 +223,7 @@ def pack_difference(before: Territories, after: Territories) -> Arrays:
         is_new = known < 0
         models |= {"inputs": models["inputs"][is_new], "values": models["values"][is_new]}
         arrays |= models | {"known": np.diff(known, prepend=0).astype(np.int32)}
-    cuts, old_cuts = (pack_cuts(each.cuts, compact=True) for each in (after, before))
-    return arrays if all(np.array_equal(cuts[name], old_cuts[name]) for name in cuts) else arrays | cuts
+    return arrays | _changed_cuts(before, after)
 
 
 def apply_difference(
@@ -244,9 +244,39 @@ def apply_difference(
         kernel = before.models[0].kernel
         changed, centres[numbers] = unpack_models(arrays, kernel, n_features, outputs, n_learned, compact=True)
         models |= dict(zip(numbers.tolist(), changed, strict=True))
+    arrays = {**arrays, **_all_cuts(before, arrays)}
     cuts = unpack_cuts(arrays, n_features, n_models) if "cut_nodes" in arrays else before.cuts
     require("cut_nodes" in arrays or n_models == len(before), "array cut_nodes")
     return territories_of([models[number] for number in range(n_models)], cuts, centres, n_learned)
+
+
+def _changed_cuts(before: Territories, after: Territories) -> Arrays:
+    """The cuts, if they have changed, compressed by what they have in common with those before."""
+    old, new = (pack_cuts(each.cuts, compact=True) for each in (before, after))
+    if all(np.array_equal(old[name], new[name]) for name in new):
+        return {}
+    changed: Arrays = {}
+    for name, array in new.items():
+        compressor = zlib.compressobj(9, zdict=old[name].tobytes())
+        changed[f"{name}_change"] = np.frombuffer(
+            compressor.compress(array.tobytes()) + compressor.flush(), dtype=np.uint8
+        )
+    return changed
+
+
+def _all_cuts(before: Territories, arrays: Arrays) -> Arrays:
+    """The arrays of cuts that a difference has compressed; none if they did not change."""
+    cuts: Arrays = {}
+    for name, old in pack_cuts(before.cuts, compact=True).items():
+        if f"{name}_change" in arrays:
+            decompressor = zlib.decompressobj(zdict=old.tobytes())
+            try:
+                data = decompressor.decompress(arrays[f"{name}_change"].tobytes(), MAX_BYTES)
+            except zlib.error as error:
+                raise MapError(f"array {name} is damaged ({error})") from error
+            require(decompressor.eof and len(data) % old.itemsize == 0, f"array {name}")
+            cuts[name] = np.frombuffer(data, dtype=old.dtype)
+    return cuts
 
 
 def _points(territories: Territories) -> PseudoData:
