@@ -8,26 +8,30 @@ looked at when it is full, when it has grown, or when a row is out of its reach:
 2. Fit: if the territory has grown, or the rows are surprising, its hyperparameters are fitted again, with its halo.
 3. Decide: if the evidence favours another regime, the new rows become a territory of their own.
 4. Make room: a full territory is thinned, if that loses next to nothing; otherwise it is divided.
-5. Merge: while there are too many territories, two neighbours become one: those visited longest ago that agree best.
+5. Merge: while there are too many territories, two neighbours become one: of those visited longest ago, the pair that
+   loses least.
 
 All this depends on the rows and their order, not on how many are given at once.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
 from wgpr.ensemble.answers import PseudoDataIndex, agreement
-from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, path_to_place, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
 from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
-from wgpr.gp.pseudodata import PseudoData, thin
+from wgpr.gp.pseudodata import Posterior, PseudoData, thin
 
 # Hyperparameters are fitted again after so many times the rows of the latest fit, or fewer if the territory is full.
 _GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
@@ -44,8 +48,11 @@ _N_HALO = 100
 # Observations of the same place are united when a territory is full, if that makes room for this fraction of it.
 _WORTH_UNITING = 0.1
 
-# Neighbours that may be merged: so many pairs, those visited longest ago.
-_N_PAIRS = 8
+# Neighbours that may be merged: so many pairs, those visited longest ago, and at most this fraction of the territories.
+_N_PAIRS, _OLD = 16, 0.75
+
+# A territory has so many times the room when there are as many as there may be.
+_ROOM_WHEN_BOUNDED = 4 / 3
 
 # Rows after which `forgetting` has taken its fraction.
 _ROWS_OF_FORGETTING = 100
@@ -55,6 +62,9 @@ _ROWS_AT_ONCE = 2000
 
 # A tree of so many levels is preferably not cut along another axis, so that it does not become deeper.
 _DEEP = 50
+
+# Relative difference of numbers that are equal but for rounding.
+_ROUNDING = 1e-6
 
 # Less would leave the range of float64.
 _LEAST_PRECISION = 1e-250
@@ -151,12 +161,18 @@ class _Learning:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
         self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
         self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
-        self.capacity, self.n_thinned = settings.sizes(before.n_features)
+        self.size, self.n_thinned = settings.sizes(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
     def territories(self) -> Territories:
         return Territories(tuple(self.models), self.cuts, self.centres, self.log_thetas, self.spreads, self.n_learned)
+
+    @property
+    def capacity(self) -> int:
+        """Most pseudo-data of a territory."""
+        is_bounded = self.settings.max_models is not None and len(self.models) >= self.settings.max_models
+        return int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
 
     # Rows
 
@@ -206,13 +222,13 @@ class _Learning:
 
     def _look(self, number: int) -> None:
         started, n_before = perf_counter(), len(self.models)
-        territory = self.models[number]
+        territory = _without_copies(self.models[number])
         is_full = len(territory.data) > self.capacity
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
-        if 0 < n_new < FEWEST_ROWS and not (is_full or is_due):
-            # A row is out of reach. So few rows are no regime yet: they stay new, unless they are outliers.
-            self._put(_without_outliers(territory, surroundings)[0], number)
+        if n_new < FEWEST_ROWS and not (is_full or is_due):
+            # A row is out of reach, or rows were copies. So few rows are no regime yet: they stay new, but for outliers.
+            self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
             return
         territory, forecasted = self._faded(territory), None
         if n_new:
@@ -327,7 +343,7 @@ class _Learning:
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        lengthscales, path = territory.theta.lengthscales.copy(), path_to_place(self.cuts, territory.data.Z[0])
+        lengthscales, path = territory.theta.lengthscales.copy(), path_to(self.cuts, number, territory.data.Z[0])
         if len(path) >= _DEEP:
             lengthscales[path[-1][0].axis] *= 1e-9
         cut = median_cut(territory.data.Z, lengthscales)
@@ -371,42 +387,97 @@ class _Learning:
         """Merge neighbours while there are too many territories; the pairs that were merged."""
         pairs: list[tuple[int, int]] = []
         while self.settings.max_models is not None and len(self.models) > max(1, self.settings.max_models):
-            oldest = sorted(adjacent(self.cuts), key=lambda pair: max(self.models[one].visited for one in pair))
-            first, second = min(oldest[:_N_PAIRS], key=self._disagreement)
+            n_pairs = min(_N_PAIRS, max(1, int(_OLD * len(self.models))))
+            first, second = min(islice(self._oldest_pairs(), n_pairs), key=lambda pair: self._merger(*pair).loss)
             self._merge(first, second)
             pairs.append((min(first, second), max(first, second)))
         return tuple(pairs)
 
-    def _disagreement(self, pair: tuple[int, int]) -> float:
-        difference = self.log_thetas[pair[0]] - self.log_thetas[pair[1]]
-        return float(difference @ difference)
+    def _oldest_pairs(self) -> Iterator[tuple[int, int]]:
+        """Neighbours that can be merged. First those of which the later visit was longest ago."""
+        order = np.argsort([model.visited for model in self.models], kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        for number in order.tolist():
+            pairs = adjacent(self.cuts, number, self.models[number].data.Z[0])
+            yield from (pair for pair in pairs if rank[list(pair)].max() == rank[number])
+
+    def _merger(self, first: int, second: int) -> "_Merger":
+        return _merger(self.models[first], self.models[second], self.size)
 
     def _merge(self, first: int, second: int) -> None:
-        one, other = self.models[first], self.models[second]
-        share = one.n_seen / max(1, one.n_seen + other.n_seen)
-        theta = Hyperparameters.from_log(
-            share * one.theta.to_log() + (1.0 - share) * other.theta.to_log(), len(one.theta.lengthscales)
-        )
-        data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
-        mean = np.average(data.t, axis=0, weights=data.precision)
-        if len(data) > self.n_thinned:
-            thinned = thin(one.kernel, theta, mean, data, self.n_thinned, at_any_loss=True)
-            assert thinned is not None
-            data = thinned
-        both = replace(
-            one, theta=theta, mean=mean, data=data, n_known=len(data), n_seen=one.n_seen + other.n_seen,
-            n_fitted=one.n_fitted + other.n_fitted, spread=np.maximum(one.spread, other.spread),
-            visited=max(one.visited, other.visited),
-        )  # fmt: skip
         low, high = min(first, second), max(first, second)
-        self.cuts = merged(self.cuts, (first, second), low)
+        both, inside = self._merger(first, second).territory, self.models[first].data.Z[0]
+        self.cuts = merged(self.cuts, (first, second), low, inside)
         self._put(both, low)
-        # Later territories have the number before theirs.
-        self.cuts = renumbered(self.cuts, lambda number: number - (number > high))
-        del self.models[high]
-        self.centres, self.log_thetas, self.spreads = (
-            np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
-        )
+        self._remove(high)
+
+    def _remove(self, number: int) -> None:
+        """Remove what is no longer in the tree. The last territory takes its number."""
+        last = self.models.pop()
+        if number < len(self.models):
+            self.cuts = renumbered(self.cuts, len(self.models), number, last.data.Z[0])
+            self.models[number] = last
+        for array in (self.centres, self.log_thetas, self.spreads):
+            array[number] = array[-1]
+        self.centres, self.log_thetas, self.spreads = self.centres[:-1], self.log_thetas[:-1], self.spreads[:-1]
+
+
+class _Merger(NamedTuple):
+    """What two territories become, and how much they lose: nats."""
+
+    territory: Territory
+    loss: float
+
+
+@lru_cache(maxsize=64)  # old neighbours are compared at every merge, and do not change
+def _merger(one: Territory, other: Territory, n_most: int) -> _Merger:
+    """Two territories as one of at most `n_most` pseudo-data."""
+    n_seen, n_fitted = one.n_seen + other.n_seen, one.n_fitted + other.n_fitted
+    share = one.n_seen / max(1, n_seen)
+    theta = Hyperparameters.from_log(
+        share * one.theta.to_log() + (1.0 - share) * other.theta.to_log(), len(one.theta.lengthscales)
+    )
+    data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
+    mean = np.average(data.t, axis=0, weights=data.precision)
+    if len(data) > n_most:
+        thinned = thin(one.kernel, theta, mean, data, n_most, at_any_loss=True)
+        assert thinned is not None
+        data = thinned
+    both = replace(
+        one, theta=theta, mean=mean, data=data, n_known=len(data), n_seen=n_seen, n_fitted=n_fitted,
+        spread=np.maximum(one.spread, other.spread), visited=max(one.visited, other.visited),
+    )  # fmt: skip
+    return _Merger(both, _divergence(one, both) + _divergence(other, both))
+
+
+def _divergence(territory: Territory, both: Territory) -> float:
+    """Kullback-Leibler divergence of what a territory says of an observation from what both say, sum of its places."""
+    (mean, variance), (mean_now, variance_now) = (
+        Posterior(each.kernel, each.theta, each.mean, each.data).predict(territory.data.Z) for each in (territory, both)
+    )
+    noise = territory.theta.noise**2
+    ratio, squares = (variance + noise) / (variance_now + noise), (mean - mean_now) ** 2
+    spread = mean.shape[1] * (ratio - 1.0 - np.log(ratio))
+    return 0.5 * float((squares.sum(axis=1) / (variance_now + noise) + spread).sum())
+
+
+def _without_copies(territory: Territory) -> Territory:
+    """The territory without new rows that are known already, place and value: copies of a row tell nothing more.
+
+    A survey that is given twice would otherwise seem to have half of its noise.
+    """
+    data, new = territory.data, territory.new_rows
+    is_before = np.arange(len(data)) < np.arange(territory.n_known, len(data))[:, None]
+    is_there = (new.Z[:, None] == data.Z).all(axis=-1) & is_before
+    if not is_there.any():
+        return territory
+    precision = is_there @ data.precision
+    value = (is_there @ (data.precision[:, None] * data.t)) / np.maximum(precision, _LEAST_PRECISION)[:, None]
+    is_same = (np.abs(value - new.t) * np.sqrt(new.precision)[:, None] < _ROUNDING).all(axis=1)
+    is_copy = is_same & (precision > (1.0 - _ROUNDING) * new.precision)
+    kept = np.concatenate([np.ones(territory.n_known, dtype=np.bool_), ~is_copy])
+    return replace(territory, data=data[kept], n_fitted=territory.n_fitted + int(is_copy.sum()))
 
 
 def _without_outliers(territory: Territory, surroundings: Surroundings) -> tuple[Territory, Forecast]:
