@@ -1,14 +1,16 @@
-"""A long stream that always reaches new ground: memory, time, number of models and errors as it goes on.
+"""A stream without end: time, memory and errors as a long survey is learned again and again (docs/scale.md).
 
-    python benchmarks/endless.py [--rows 1000000] [--max-models 500] [--output endless.jsonl]
+    python benchmarks/endless.py --data FOLDER [--passes 2] [--rows 487000] [--max-models 10000] [--write]
 
-A boat goes up and down a channel, each time further. Every 40 m the field has another length-scale and amplitude, and
-other noise. Default settings, but for `--max-models`. A line for every twentieth of the stream: models, time for a
-batch of 100 rows, resident memory, and the RMSE of rows that are predicted before they are learned. A million rows take
-some 20 minutes on one core; `--rows 20000` half a minute.
+The rows of `magnetic_britain` but for a tenth of the segments, which are held out, are learned in batches of 1,000, in
+the order of the survey: twice, which is a million rows. Default settings, but for `--max-models`. A line for every
+50,000 rows: models, pseudo-data, processor time for a batch in them, and resident memory. The segments held out are
+predicted after each pass. With `--write` the table replaces what is between the markers of docs/scale.md. A million rows
+take some 10 minutes on one core; `--rows 20000` ten seconds.
 """
 
 import argparse
+import re
 from pathlib import Path
 from time import process_time
 
@@ -16,66 +18,92 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from common import Record, Results, resident_bytes
+from common import ROOT, Record, Results, resident_bytes
 from wgpr import WGPRegressor
+from wgpr.metrics import scores
 
-METRES_OF_A_REGIME, METRES_OF_A_ROW = 40.0, 0.1
-ROWS_AHEAD, ROWS_BACK = 9_000, 3_000
-ROWS_AT_A_TIME, ROWS_TO_PREDICT = 1000, 50
+PAGE, BEGIN, END = ROOT / "docs/scale.md", "<!-- measured by benchmarks/endless.py -->", "<!-- end of endless -->"
+ROWS_AT_A_TIME, ROWS_OF_A_PART = 1000, 50_000
+FIRST_ROWS = 100_000  # what the end is compared with
 
-
-def channel(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The field (n,) and the standard deviation of its noise (n,) at places `x` (n,)."""
-    number = np.floor(x / METRES_OF_A_REGIME).astype(int)
-    wave = 2.0 * np.pi / np.array([80.0, 8.0, 30.0, 15.0])[number % 4]
-    amplitude = np.array([1.0, 3.0, 2.0])[number % 3]
-    return amplitude * (np.sin(wave * x) + 0.5 * np.sin(1.7 * wave * x)), np.array([0.1, 0.3, 0.2])[number % 3]
+Rows = tuple[np.ndarray, np.ndarray]
 
 
-def rows(first: int, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (n, 1) and targets (n,) of the stream, from number `first` on."""
-    lap, within = np.divmod(first + np.arange(n), ROWS_AHEAD + ROWS_BACK)
-    steps = lap * (ROWS_AHEAD - ROWS_BACK) + np.minimum(within, 2 * ROWS_AHEAD - within)
-    x = METRES_OF_A_ROW * (steps + rng.uniform(size=n))
-    field, noise = channel(x)
-    return x[:, None], field + noise * rng.standard_normal(n)
+def survey(folder: Path, n_rows: int | None) -> tuple[Rows, Rows]:
+    """Rows to learn, the first `n_rows` of them, and the rows of the tenth of the segments that is held out."""
+    with np.load(folder / "magnetic_britain.npz") as file:
+        X, y, line = file["X"].astype(float), file["y"].astype(float), file["line"]
+    segments = np.unique(line)
+    held = np.isin(line, np.random.default_rng(0).choice(segments, len(segments) // 10, replace=False))
+    return (X[~held][:n_rows], y[~held][:n_rows]), (X[held], y[held])
 
 
-def learned(model: WGPRegressor, first: int, last: int, rng: np.random.Generator, progress: Progress) -> Record:
-    """Learn rows `first` to `last`: what that took, and how well every tenth piece was predicted before."""
-    started, errors, targets = process_time(), [], []
-    for number, piece in enumerate(range(first, last, ROWS_AT_A_TIME)):
-        X, y = rows(piece, ROWS_AT_A_TIME, rng)
-        if piece and number % 10 == 0:
-            errors.append(model.predict(X[:ROWS_TO_PREDICT]) - y[:ROWS_TO_PREDICT])
-            targets.append(y[:ROWS_TO_PREDICT])
-        model.partial_fit(X, y)
+def learned(model: WGPRegressor, X: np.ndarray, y: np.ndarray, progress: Progress) -> Record:
+    """What learning these rows took, and what is there then."""
+    started = process_time()
+    for first in range(0, len(y), ROWS_AT_A_TIME):
+        model.partial_fit(X[first : first + ROWS_AT_A_TIME], y[first : first + ROWS_AT_A_TIME])
         progress.advance(progress.task_ids[0], ROWS_AT_A_TIME)
+    seconds = process_time() - started
     return {
-        "rows": last,
+        "rows": model.n_samples_seen_,
         "models": model.n_models_,
-        "milliseconds_for_a_batch": 1000 * (process_time() - started) / ((last - first) / 100),
+        "pseudo_data": sum(len(each.inputs) for each in model.models_),
+        "milliseconds_for_a_batch": 1000 * seconds / (len(y) / ROWS_AT_A_TIME),
         "megabytes": resident_bytes() / 2**20,
-        "rmse_before_learning": float(np.sqrt(np.mean(np.square(errors)))) if errors else None,
-        "std_of_targets": float(np.std(targets)) if targets else None,
-        "largest_prediction": float(np.abs(model.predict(X)).max()),
     }
+
+
+def errors(model: WGPRegressor, X: np.ndarray, y: np.ndarray) -> Record:
+    """RMSE and coverage of the rows held out."""
+    measured = scores(y, *model.predict(X, return_std=True))
+    return {"rmse": measured.rmse, "coverage": measured.coverage}
+
+
+def table(records: list[Record]) -> str:
+    """A row for the part that ends at 100,000 rows and for the end of each pass, and the last over the first."""
+    begin = next((record for record in records if record["rows"] >= FIRST_ROWS), records[0])
+    chosen = [begin, *(record for record in records if "rmse" in record and record is not begin)]
+    names = ("models", "pseudo_data", "milliseconds_for_a_batch", "megabytes", "rmse", "coverage")
+    formats = ("{:,}", "{:,}", "{:.0f}", "{:.0f}", "{:.2f}", "{:.1%}")
+    lines = ["| rows | models | pseudo-data | ms a batch | resident [MB] | RMSE [nT] | in the 95 % interval |"]
+    lines.append("|---:|---:|---:|---:|---:|---:|---:|")
+    for record in chosen:
+        cells = [each.format(record[name]) if name in record else "" for name, each in zip(names, formats, strict=True)]
+        lines.append(f"| {record['rows']:,} | {' | '.join(cells)} |")
+    ratios = [records[-1][name] / begin[name] for name in names[:4]]
+    passes = [record["rmse"] for record in records if "rmse" in record]
+    cells = " | ".join(f"{ratio:.2f}" for ratio in (*ratios, passes[-1] / passes[0]))
+    return "\n".join([*lines, f"| end over beginning; RMSE over that of the first pass | {cells} | |", ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to learn, in thousands")
-    parser.add_argument("--max-models", type=int, default=500)
+    parser.add_argument("--data", type=Path, required=True, help="folder with magnetic_britain.npz")
+    parser.add_argument("--rows", type=int, help="rows of a pass, by default all")
+    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--max-models", type=int, default=WGPRegressor().max_models)
     parser.add_argument("--output", type=Path, help="file for the results, lines of JSON")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
     arguments = parser.parse_args()
-    rng, console, results = np.random.default_rng(0), Console(), Results(arguments.output)
-    model = WGPRegressor(max_models=arguments.max_models, random_state=0)
-    part = ROWS_AT_A_TIME * max(1, arguments.rows // (20 * ROWS_AT_A_TIME))
+    (X, y), held = survey(arguments.data, arguments.rows)
+    console, results = Console(), Results(arguments.output)
+    model = WGPRegressor(max_models=arguments.max_models)
     with Progress(console=console) as progress:
-        progress.add_task("rows", total=arguments.rows)
-        for first in range(0, arguments.rows, part):
-            results.add(learned(model, first, min(first + part, arguments.rows), rng, progress))
-            console.print(results.records[-1])
+        progress.add_task("rows", total=arguments.passes * len(y))
+        for _ in range(arguments.passes):
+            for first in range(0, len(y), ROWS_OF_A_PART):
+                part = slice(first, first + ROWS_OF_A_PART)
+                record = learned(model, X[part], y[part], progress)
+                if first + ROWS_OF_A_PART >= len(y):
+                    record |= errors(model, *held)
+                results.add(record)
+                console.print(record)
+    print(table(results.records))
+    if arguments.write:
+        pattern = f"{re.escape(BEGIN)}.*?{re.escape(END)}"
+        text = re.sub(pattern, lambda _: f"{BEGIN}\n{table(results.records)}{END}", PAGE.read_text(), flags=re.DOTALL)
+        PAGE.write_text(text)
 
 
 if __name__ == "__main__":

@@ -57,9 +57,9 @@ def agreement(log_theta, other):
 def answer(territories, x):
     """Mean (k,), variance and noise variance at the place `x` (d,): a literal transcription of docs/territories.md, 5."""
     d, n_models = len(x), len(territories.models)
-    logs, grounds = territories.log_thetas, territories.grounds
+    logs, grounds = territories.overview.log_thetas, territories.overview.grounds
     short = np.exp(np.quantile(logs[:, 1 : d + 1], 0.1, axis=0))
-    width = np.sqrt(12.0) * np.median(territories.spreads, axis=0)
+    width = np.sqrt(12.0) * np.median(territories.overview.spreads, axis=0)
     reach = 0.25 * min(1.0, 2.0 / d) * np.minimum(short, width)
 
     def gap(ground, place):
@@ -89,9 +89,9 @@ def answer(territories, x):
 
 def local_posterior(territories, j, gap, between, x):
     """The field at `x` (d,) by the pseudo-data of territory j and its halo; and the hyperparameters."""
-    d, models, logs, grounds = len(x), territories.models, territories.log_thetas, territories.grounds
+    d, models, logs, grounds = len(x), territories.models, territories.overview.log_thetas, territories.overview.grounds
     scale, n_halo, n_sources = np.exp(np.median(logs[:, 1 : d + 1], axis=0)), *((100, 24) if d < 4 else (200, 64))
-    distances = np.linalg.norm((territories.centres - territories.centres[j]) / scale, axis=1)
+    distances = np.linalg.norm((territories.overview.centres - territories.overview.centres[j]) / scale, axis=1)
     order = np.argsort(distances, kind="stable")[:9]
     last = distances[order[-1]] * (1.0 if len(models) > 9 else 1.1)
     weights = np.array([
@@ -102,7 +102,7 @@ def local_posterior(territories, j, gap, between, x):
     mean = weights @ np.array([models[i].mean for i in order])
 
     def nearness(i):
-        apart = (territories.centres[i] - territories.centres[j]) / theta.lengthscales
+        apart = (territories.overview.centres[i] - territories.overview.centres[j]) / theta.lengthscales
         return np.linalg.norm(between(grounds[j], grounds[i]) / theta.lengthscales), np.linalg.norm(apart)
 
     sources = sorted((i for i in range(len(models)) if i != j), key=nearness)[:n_sources]

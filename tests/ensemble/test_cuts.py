@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wgpr.ensemble.cuts import Cuts, adjacent, built, divided, merged, renumbered, route
+from wgpr.ensemble.cuts import Cuts, adjacent, built, divided, merged, path_to, renumbered, route
 
 BOX = 10.0
 
@@ -35,6 +35,16 @@ def brute_force(node, X):
     return np.array([number for number, *_ in cells(node, X.shape[1])])[held.argmax(axis=0)]
 
 
+def places(node, d):
+    """A place (d,) in each territory."""
+    return {number: np.minimum(high, BOX + 1.0) for number, _, high in cells(node, d)}
+
+
+def all_pairs(node, d):
+    """All pairs of adjacent territories."""
+    return sorted({pair for number, inside in places(node, d).items() for pair in adjacent(node, number, inside)})
+
+
 def depth(node):
     return 0 if isinstance(node, int) else 1 + max(depth(child) for child in node.children)
 
@@ -44,13 +54,13 @@ def grown(seed, d, n_steps, share_of_merges=0.0):
     rng = np.random.default_rng(seed)
     node, n = 0, 1
     for _ in range(n_steps):
-        pairs = list(adjacent(node))
         if n > 1 and rng.uniform() < share_of_merges:
+            pairs = all_pairs(node, d)
             first, second = pairs[rng.integers(len(pairs))]
-            low, high = min(first, second), max(first, second)
-            node = merged(node, (first, second), low)
-            node = renumbered(node, lambda number, high=high: number - (number > high))
+            node = merged(node, (first, second), min(first, second), places(node, d)[first])
             n -= 1
+            if max(first, second) < n:
+                node = renumbered(node, n, max(first, second), places(node, d)[n])
             continue
         inside = rng.integers(-10, 10, d).astype(float)
         (number,) = route(node, inside[None])
@@ -80,20 +90,32 @@ def test_division_and_merge_change_no_other_territory(seed):
     before = route(node, X)
     if n == 1:
         return
-    pairs = list(adjacent(node))
+    pairs = all_pairs(node, 2)
     assert pairs, "something can always be merged"
     first, second = pairs[rng.integers(len(pairs))]
-    after = route(merged(node, (first, second), first), X)
+    after = route(merged(node, (first, second), first, places(node, 2)[first]), X)
     np.testing.assert_array_equal(after, np.where(before == second, first, before))
 
 
 def test_adjacent_territories_are_those_that_one_cut_separates():
     node = Cuts(0, (1.0, 2.0), (0, Cuts(1, (5.0,), (1, 2)), 3))
-    assert set(adjacent(node)) == {(1, 2)}
-    assert merged(node, (1, 2), 1) == Cuts(0, (1.0, 2.0), (0, 1, 3))
-    assert set(adjacent(merged(node, (1, 2), 1))) == {(0, 1), (1, 3)}
-    assert merged(Cuts(0, (1.0,), (0, 1)), (0, 1), 0) == 0
-    assert list(adjacent(0)) == []
+    assert all_pairs(node, 2) == [(1, 2)]
+    after = merged(node, (1, 2), 1, np.array([1.5, 0.0]))
+    assert after == Cuts(0, (1.0, 2.0), (0, 1, 3))
+    assert all_pairs(after, 2) == [(0, 1), (1, 3)]
+    assert adjacent(after, 1, np.array([1.5, 0.0])) == [(0, 1), (1, 3)]
+    assert merged(Cuts(0, (1.0,), (0, 1)), (0, 1), 0, np.zeros(1)) == 0
+    assert adjacent(0, 0, np.zeros(1)) == []
+
+
+def test_a_place_that_was_rounded_is_found_by_its_number():
+    node = Cuts(0, (1.0, 2.0), (0, Cuts(1, (5.0,), (1, 2)), 3))
+    elsewhere, there = np.array([9.0, 9.0]), np.array([1.5, 9.0])
+    assert path_to(node, 2, elsewhere) == path_to(node, 2, there)
+    assert renumbered(node, 2, 4, elsewhere) == Cuts(0, (1.0, 2.0), (0, Cuts(1, (5.0,), (1, 4)), 3))
+    assert divided(node, elsewhere, 1, 7.0, (2, 4)) == divided(node, there, 1, 7.0, (2, 4))
+    with pytest.raises(ValueError, match="territory 7 is not in the tree"):
+        path_to(node, 7, elsewhere)
 
 
 def test_a_place_on_a_cut_belongs_below_it():

@@ -8,8 +8,8 @@ import pytest
 
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
-from wgpr.ensemble.cuts import route
-from wgpr.ensemble.territories import Territories, TerritorySettings, learn
+from wgpr.ensemble.cuts import adjacent, route
+from wgpr.ensemble.territories import Territories, TerritorySettings, _Learning, learn
 from wgpr.gp.kernels import RationalQuadratic
 
 RQ = RationalQuadratic()
@@ -109,7 +109,7 @@ def test_every_territory_holds_its_ground(many):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == len(X)
     assert max(len(model.data) for model in territories.models) <= TerritorySettings.sizes(2)[0]
-    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
+    np.testing.assert_array_equal(territories.overview.log_thetas, [model.theta.to_log() for model in territories.models])
 
 
 def test_arrays_of_territories_fit_after_merging():
@@ -117,7 +117,7 @@ def test_arrays_of_territories_fit_after_merging():
     territories, records, _ = learned(X, y, max_models=4)
     assert len(territories) <= 4
     assert any(record.merged for record in records)
-    np.testing.assert_array_equal(territories.log_thetas, [model.theta.to_log() for model in territories.models])
+    np.testing.assert_array_equal(territories.overview.log_thetas, [model.theta.to_log() for model in territories.models])
     for number, model in enumerate(territories.models):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == 1500
@@ -134,6 +134,66 @@ def test_old_ground_is_still_predicted_after_merging(max_models):
     mean, variance, *_ = answers_of(territories, X[old])
     assert np.sqrt(np.mean((mean - truth[old]) ** 2)) < (0.6 if max_models == 1 else 0.1)
     assert np.sqrt(np.mean(variance)) < 1.0
+
+
+def test_pairs_are_ordered_by_their_latest_visit(many):
+    _, _, territories, _, _ = many
+    learning = _Learning(territories, TerritorySettings(RQ), 0)
+    numbers = range(len(territories))
+    pairs = {pair for n in numbers for pair in adjacent(territories.cuts, n, territories.models[n].data.Z[0])}
+    found = list(learning._oldest_pairs())
+    assert len(found) == len(pairs)
+    assert set(found) == pairs
+    ages = [max(territories.models[number].visited for number in pair) for pair in found]
+    assert ages == sorted(ages)
+
+
+def test_a_revisit_finds_what_was_known():
+    """50,000 rows elsewhere, with as many territories as there may be: what was known of the first area stays known."""
+    rng = np.random.default_rng(3)
+
+    def rows(low, high, n):
+        X = np.sort(rng.uniform(low, high, (n, 1)), axis=0)
+        return X, np.sin(X) + 0.5 * np.sin(2.3 * X)
+
+    X, truth = rows(0.0, 100.0, 2000)
+    before, _, _ = learned(X, truth + 0.1 * rng.normal(size=truth.shape), max_models=12)
+    far, values = rows(200.0, 1200.0, 50_000)
+    y = values + 0.1 * rng.normal(size=values.shape)
+    after, records, _ = learn(before, TerritorySettings(RQ, max_models=12), far, y, np.ones(len(far)), 0)
+    assert sum(len(record.merged) for record in records) > 5
+    errors = [np.sqrt(np.mean((answers_of(each, X).mean - truth) ** 2)) for each in (before, after)]
+    assert errors[1] < 1.5 * errors[0]
+
+
+def test_a_survey_that_is_given_twice_tells_nothing_more():
+    """As long as it is not thinned."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, (1000, 2))
+    truth = np.sin(5.0 * X[:, :1]) * np.cos(6.0 * X[:, 1:])
+    y = truth + 0.005 * rng.normal(size=truth.shape)
+    once, _, _ = learned(X, y)
+    more, _, whitened = learned(np.tile(X, (3, 1)), np.tile(y, (3, 1)))
+    assert [sum(model.n_seen for model in each.models) for each in (once, more)] == [1000, 3000]
+    assert len(more) <= len(once) + 1
+    assert sum(map(len, whitened)) <= len(y)  # no copy is forecast
+    np.testing.assert_allclose(np.median(more.overview.log_thetas, axis=0), np.median(once.overview.log_thetas, axis=0), atol=0.1)
+    places = rng.uniform(-2.0, 2.0, (500, 2))
+    ours, theirs = answers_of(once, places), answers_of(more, places)
+    assert np.mean(theirs.variance) > 0.8 * np.mean(ours.variance)
+
+
+def test_equal_values_at_a_station_are_no_copies():
+    """Values of few digits repeat at a station. Their scatter is noise, and their mean is the value there."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, (3000, 1)).astype(float)
+    y = np.round(2.0 * np.sin(X) + rng.normal(size=X.shape))
+    territories, _, _ = learned(X, y)
+    stations = np.arange(5.0)[:, None]
+    mean, variance, noise, _ = answers_of(territories, stations)
+    np.testing.assert_allclose(mean, [[y[X == station].mean()] for station in range(5)], atol=0.15)
+    np.testing.assert_allclose(np.sqrt(noise), 1.04, rtol=0.15)
+    assert variance.max() < 0.02
 
 
 def test_places_of_equal_coordinates_divide():

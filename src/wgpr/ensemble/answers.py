@@ -11,17 +11,18 @@ side says little there. Territories of one regime share most of their data near 
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from operator import is_
 from threading import Lock
 from typing import NamedTuple
+from weakref import ReferenceType, ref
 
 import numpy as np
 from scipy.spatial import KDTree
 
 from wgpr.ensemble.cuts import route
-from wgpr.ensemble.territories import Territories
+from wgpr.ensemble.territories import Overview, Territories
 from wgpr.ensemble.territory import Territory, agreement
-from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import Posterior, PseudoData
 
@@ -55,20 +56,27 @@ class Answers(NamedTuple):
     owners: Indices
 
 
-@dataclass
-class _Local:
-    """What answers in a territory: its posterior, and the fraction of the reach that it answers beyond its borders.
+class _Recipe(NamedTuple):
+    """What the posterior of a territory is made of.
 
-    The rest is what it is made of. version : of the territories that this was last compared with.
+    numbers, sources : the territory, and those that its halo is taken from. ground : (2, d) of the territory.
+    log_theta, mean : (p,), (k,) that the posterior has. fraction : of the reach that it answers beyond its borders.
     """
 
-    posterior: Posterior
-    fraction: float
+    numbers: tuple[int, ...]
     sources: tuple[Territory, ...]
+    ground: Array
     log_theta: Array
     mean: Array
-    ground: Array
-    version: object
+    fraction: float
+
+
+class _Local(NamedTuple):
+    """What answers in a territory: its posterior, how it was made, and the overview at that time."""
+
+    posterior: Posterior
+    recipe: _Recipe
+    overview: "ReferenceType[Overview]"
 
 
 class PosteriorCache:
@@ -105,7 +113,7 @@ def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes
     total, total_of_weights = np.zeros(len(X)), np.zeros(len(X))
     for number, rows, distances in _within_reach(territories, X, owners):
         local = _local(territories, number, cache, max_bytes)
-        for some, weight in _weighted(rows, distances / local.fraction, len(local.posterior.data)):
+        for some, weight in _weighted(rows, distances / local.recipe.fraction, len(local.posterior.data)):
             local_mean, variance = local.posterior.predict(X[some])
             least = _LEAST_VARIANCE * territories.kernel.variance(local.posterior.theta)
             by_variance = weight / np.maximum(variance, least)
@@ -141,7 +149,7 @@ def _within_reach(territories: Territories, X: Array, owners: Indices) -> Iterat
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        near, distances = _distances(territories.grounds, territories.reach, X[rows], int(owners[rows[0]]))
+        near, distances = _distances(territories.overview.grounds, territories.overview.reach, X[rows], int(owners[rows[0]]))
         for number, distance in zip(near.tolist(), distances.T, strict=True):
             is_within = distance < 1.0
             if is_within.any():
@@ -178,36 +186,48 @@ def _weighted(rows: Indices, distances: Array, n_data: int) -> Iterator[tuple[In
 
 
 def _local(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> _Local:
-    """What a territory answers by: the kept posterior, if nothing that it is made of has changed."""
+    """What a territory answers by. What is kept of earlier answers is used, as far as it still holds."""
     kept = cache.get(number)
-    if kept is not None and kept.version is territories.version:
-        return kept
-    log_theta, mean = _prior(territories, number)
-    near, fraction = _neighbours(territories, number, log_theta)
-    sources = (territories.models[number], *(territories.models[other] for other in near.tolist()))
-    made_of = log_theta, mean, territories.grounds[number]
-    if kept is not None and _is_made_of(kept, sources, made_of):
-        posterior = kept.posterior
-    else:
-        theta = Hyperparameters.from_log(log_theta, territories.n_features)
-        posterior = Posterior(territories.kernel, theta, mean, _own_and_halo(sources, made_of[-1], theta))
-    local = _Local(posterior, fraction, sources, *made_of, territories.version)
+    if kept is None or kept.overview() is not territories.overview:
+        recipe = _recipe(territories, number)
+    else:  # at most rows came in
+        recipe = kept.recipe._replace(sources=tuple(territories.models[each] for each in kept.recipe.numbers))
+        if all(map(is_, recipe.sources, kept.recipe.sources)):
+            return kept
+    local = _Local(_posterior(territories.kernel, recipe, kept), recipe, ref(territories.overview))
     cache.put(number, local, max_bytes)
     return local
 
 
-def _is_made_of(kept: _Local, sources: tuple[Territory, ...], made_of: tuple[Array, Array, Array]) -> bool:
-    return (
-        len(sources) == len(kept.sources)
-        and all(a is b for a, b in zip(sources, kept.sources, strict=True))
-        and all(map(np.array_equal, made_of, (kept.log_theta, kept.mean, kept.ground)))
-    )
+def _recipe(territories: Territories, number: int) -> _Recipe:
+    log_theta, mean = _prior(territories, number)
+    near, fraction = _neighbours(territories, number, log_theta)
+    numbers = number, *near.tolist()
+    sources = tuple(territories.models[each] for each in numbers)
+    return _Recipe(numbers, sources, territories.overview.grounds[number], log_theta, mean, fraction)
+
+
+def _posterior(kernel: Kernel, recipe: _Recipe, kept: _Local | None) -> Posterior:
+    """The posterior of a territory: the kept one if it is made of the same, extended if only rows came in."""
+    own, *others = (source.distinct for source in recipe.sources)
+    theta, data = Hyperparameters.from_log(recipe.log_theta, own.Z.shape[1]), own
+    if others:
+        around, n = PseudoData.union(*others), halo_sizes(own.Z.shape[1])[0]
+        data = PseudoData.union(around.nearest_to_box(recipe.ground, theta.lengthscales, n), own)
+    if kept is not None and _have_same_prior(recipe, kept.recipe) and data.begins_with(kept.posterior.data):
+        rows = data[len(kept.posterior.data) :]
+        return kept.posterior.extended(rows) if len(rows) else kept.posterior
+    return Posterior(kernel, theta, recipe.mean, data)
+
+
+def _have_same_prior(one: _Recipe, other: _Recipe) -> bool:
+    return np.array_equal(one.log_theta, other.log_theta) and np.array_equal(one.mean, other.mean)
 
 
 def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     """Log hyperparameters (p,) and prior mean (k,): averages over the nearest territories that agree with one."""
-    centres, log_thetas = territories.centres, territories.log_thetas
-    distances = np.sqrt((((centres - centres[number]) / territories.typical_lengthscales) ** 2).sum(axis=1))
+    centres, log_thetas = territories.overview.centres, territories.overview.log_thetas
+    distances = np.sqrt((((centres - centres[number]) / territories.overview.typical_lengthscales) ** 2).sum(axis=1))
     n = min(_N_TERRITORIES + 1, len(distances))
     near = np.argpartition(distances, n - 1)[:n]
     last = distances[near].max() * (1.0 if n < len(distances) else 1.1)
@@ -224,23 +244,14 @@ def _neighbours(territories: Territories, number: int, log_theta: Array) -> tupl
     The field may jump at the border of another regime, so that the fraction is small if a territory within reach
     disagrees.
     """
-    grounds, n_features = territories.grounds, territories.n_features
+    grounds, n_features = territories.overview.grounds, territories.n_features
     lengthscales = np.exp(log_theta[1 : n_features + 1])
     (below, above), n = grounds[number], halo_sizes(n_features)[1]
     gaps = np.maximum(np.maximum(grounds[:, 0] - above, below - grounds[:, 1]), 0.0)
-    apart = (territories.centres - territories.centres[number]) / lengthscales
+    apart = (territories.overview.centres - territories.overview.centres[number]) / lengthscales
     order = np.lexsort(((apart**2).sum(axis=1), ((gaps / lengthscales) ** 2).sum(axis=1)))
     near = order[order != number][:n]
-    agreeing = agreement(territories.log_thetas[near], territories.log_thetas[number])
-    is_within_reach = (gaps[near] <= territories.reach).all(axis=1)
+    agreeing = agreement(territories.overview.log_thetas[near], territories.overview.log_thetas[number])
+    is_within_reach = (gaps[near] <= territories.overview.reach).all(axis=1)
     fraction = max(_LEAST_FRACTION, float(agreeing[is_within_reach].min(initial=1.0)))
     return near[agreeing > 0.0], fraction
-
-
-def _own_and_halo(sources: tuple[Territory, ...], ground: Array, theta: Hyperparameters) -> PseudoData:
-    """The pseudo-data of the first territory, and those of the others that are nearest to its ground (2, d)."""
-    own = sources[0].distinct
-    if len(sources) == 1:
-        return own
-    around = PseudoData.union(*(source.distinct for source in sources[1:]))
-    return PseudoData.union(own, around.nearest_to_box(ground, theta.lengthscales, halo_sizes(ground.shape[1])[0]))

@@ -6,7 +6,6 @@ cuts along the same axis: a survey that only ever moves on makes one long list o
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
 from typing import NamedTuple, Union
 
 import numpy as np
@@ -59,40 +58,66 @@ def grounds(node: Node, n_territories: int, n_features: int) -> Array:
 def divided(node: Node, inside: Array, axis: int, position: float, numbers: tuple[int, int]) -> Node:
     """The tree in which the territory of the place `inside` (d,) is cut in two, which have these numbers.
 
-    One of them is its own. If the place belongs to another territory, because it was rounded, the number decides.
+    The smaller number is its own.
     """
-    path = path_to_place(node, inside)
-    if path and path[-1][0].children[path[-1][1]] not in numbers:
-        path = _path_to_number(node, min(numbers)) or path
-    if not path:
-        return Cuts(axis, (position,), numbers)
-    parent, place = path.pop()
-    if parent.axis == axis:
+    path = path_to(node, min(numbers), inside)
+    if path and path[-1][0].axis == axis:
+        parent, place = path.pop()
         positions = (*parent.positions[:place], position, *parent.positions[place:])
-        below: Node = Cuts(axis, positions, (*parent.children[:place], *numbers, *parent.children[place + 1 :]))
-    else:
-        below = _with_child(parent, place, Cuts(axis, (position,), numbers))
-    for parent, place in reversed(path):
-        below = _with_child(parent, place, below)
-    return below
+        children = (*parent.children[:place], *numbers, *parent.children[place + 1 :])
+        return _replaced(path, Cuts(axis, positions, children))
+    return _replaced(path, Cuts(axis, (position,), numbers))
 
 
-def _with_child(node: Cuts, place: int, child: Node) -> Cuts:
-    return node._replace(children=(*node.children[:place], child, *node.children[place + 1 :]))
+def adjacent(node: Node, number: int, inside: Array) -> list[tuple[int, int]]:
+    """Pairs of a territory and another that one cut separates, and that can be merged by removing it.
+
+    inside : (d,) a place in the territory.
+    """
+    path = path_to(node, number, inside)
+    if not path:
+        return []
+    parent, place = path[-1]
+    around = parent.children[max(0, place - 1) : place + 2]
+    pairs = zip(around, around[1:], strict=False)
+    return [(one, other) for one, other in pairs if isinstance(one, int) and isinstance(other, int)]
 
 
-def path_to_place(node: Node, inside: Array) -> list[tuple[Cuts, int]]:
-    """The nodes above the territory of a place (d,), and which child comes next."""
-    path: list[tuple[Cuts, int]] = []
-    while not isinstance(node, int):
-        path.append((node, bisect_left(node.positions, inside[node.axis])))
-        node = node.children[path[-1][1]]
-    return path
+def merged(node: Node, pair: tuple[int, int], number: int, inside: Array) -> Node:
+    """The tree without the cut between two adjacent territories; what they become has this number.
+
+    inside : (d,) a place in the first of them.
+    """
+    path = path_to(node, pair[0], inside)
+    parent, place = path.pop()
+    children = (*parent.children[:place], number, *parent.children[place + 2 :])
+    positions = parent.positions[:place] + parent.positions[place + 1 :]
+    return _replaced(path, Cuts(parent.axis, positions, children) if positions else number)
 
 
-def _path_to_number(node: Node, number: int) -> list[tuple[Cuts, int]]:
-    """The nodes above a territory, and which child comes next; none if it is not in the tree."""
-    stack: list[tuple[Node, list[tuple[Cuts, int]]]] = [(node, [])]
+def renumbered(node: Node, before: int, now: int, inside: Array) -> Node:
+    """The tree in which a territory has another number. inside : (d,) a place in it."""
+    return _replaced(path_to(node, before, inside), now)
+
+
+Path = list[tuple[Cuts, int]]
+
+
+def path_to(node: Node, number: int, inside: Array) -> Path:
+    """The nodes above a territory, and which child comes next.
+
+    It is the one of the place `inside` (d,). If the place was rounded, and is in another one, the number decides.
+    """
+    path, below = [], node
+    while not isinstance(below, int):
+        path.append((below, bisect_left(below.positions, inside[below.axis])))
+        below = below.children[path[-1][1]]
+    return path if below == number else _path_to_number(node, number)
+
+
+def _path_to_number(node: Node, number: int) -> Path:
+    """The same without a place: all of the tree is searched."""
+    stack: list[tuple[Node, Path]] = [(node, [])]
     while stack:
         node, path = stack.pop()
         if isinstance(node, int):
@@ -100,42 +125,14 @@ def _path_to_number(node: Node, number: int) -> list[tuple[Cuts, int]]:
                 return path
             continue
         stack += [(child, [*path, (node, place)]) for place, child in enumerate(node.children)]
-    return []
+    raise ValueError(f"territory {number} is not in the tree")
 
 
-def adjacent(node: Node) -> Iterator[tuple[int, int]]:
-    """Pairs of territories that one cut separates, and that can be merged by removing it."""
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, int):
-            continue
-        stack += [child for child in node.children if not isinstance(child, int)]
-        for first, second in zip(node.children, node.children[1:], strict=False):
-            if isinstance(first, int) and isinstance(second, int):
-                yield first, second
-
-
-def merged(node: Node, pair: tuple[int, int], number: int) -> Node:
-    """The tree without the cut between two adjacent territories; what they become has this number."""
-    if isinstance(node, int):
-        return node
-    for place, both in enumerate(zip(node.children, node.children[1:], strict=False)):
-        if both == pair:
-            children = (*node.children[:place], number, *node.children[place + 2 :])
-            return (
-                Cuts(node.axis, node.positions[:place] + node.positions[place + 1 :], children)
-                if len(children) > 1
-                else number
-            )
-    return node._replace(children=tuple(merged(child, pair, number) for child in node.children))
-
-
-def renumbered(node: Node, number_of: Callable[[int], int]) -> Node:
-    """The tree with other numbers of its territories."""
-    if isinstance(node, int):
-        return number_of(node)
-    return node._replace(children=tuple(renumbered(child, number_of) for child in node.children))
+def _replaced(path: Path, below: Node) -> Node:
+    """The tree in which what is at the end of a path is replaced."""
+    for parent, place in reversed(path):
+        below = parent._replace(children=(*parent.children[:place], below, *parent.children[place + 1 :]))
+    return below
 
 
 def median_cut(Z: Array, lengthscales: Array | float) -> tuple[int, float] | None:

@@ -61,7 +61,8 @@ class StepRecord:
     changes : the models that learned, and how many rows each.
     n_evaluations : number of evaluations of the bound, for all models that were tried.
     merged : pairs of models that were merged afterwards, because there were too many. Numbers are those of that moment;
-        the new model has the smaller one, and numbers above the larger one count one less from then on.
+        the new model has the smaller one. Numbers above the larger one count one less from then on; of territories,
+        the last one takes the larger number.
     """
 
     number: int

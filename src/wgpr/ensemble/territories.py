@@ -8,26 +8,29 @@ looked at when it is full, when it has grown, or when a row is out of its reach:
 2. Fit: if the territory has grown, or the rows are surprising, its hyperparameters are fitted again, with its halo.
 3. Decide: if the evidence favours another regime, the new rows become a territory of their own.
 4. Make room: a full territory is thinned, if that loses next to nothing; otherwise it is divided.
-5. Merge: while there are too many territories, two neighbours become one: those visited longest ago that agree best.
+5. Merge: while there are too many territories, two neighbours become one: of those visited longest ago, the pair that
+   loses least.
 
 All this depends on the rows and their order, not on how many are given at once.
 """
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to_place, renumbered, route
+from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
 from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
-from wgpr.gp.pseudodata import PseudoData, thin
+from wgpr.gp.pseudodata import Posterior, PseudoData, thin
 
 # Hyperparameters are fitted again after so many times the rows of the latest fit, or fewer if the territory is full.
 _GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
@@ -47,8 +50,11 @@ _WORTH_UNITING = 0.1
 # The reach of answers beyond borders as a fraction of length-scales, and the quantile of these.
 _REACH, _SHORT_LENGTHSCALE = 0.25, 0.1
 
-# Neighbours that may be merged: so many pairs, those visited longest ago.
-_N_PAIRS = 8
+# Neighbours that may be merged: so many pairs, those visited longest ago, and at most this fraction of the territories.
+_N_PAIRS, _OLD = 16, 0.75
+
+# A territory has so many times the room when there are as many as there may be.
+_ROOM_WHEN_BOUNDED = 4 / 3
 
 # Rows after which `forgetting` has taken its fraction.
 _ROWS_OF_FORGETTING = 100
@@ -58,6 +64,9 @@ _ROWS_AT_ONCE = 2000
 
 # A tree of so many levels is preferably not cut along another axis, so that it does not become deeper.
 _DEEP = 50
+
+# Relative difference of numbers that are equal but for rounding.
+_ROUNDING = 1e-6
 
 # Less would leave the range of float64.
 _LEAST_PRECISION = 1e-250
@@ -82,53 +91,44 @@ class TerritorySettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Territories(PickledByFields):
-    """Territories, and the cuts that separate them. An immutable value.
+class Overview(PickledByFields):
+    """What is known of all J territories at a glance, as of when each was looked at.
 
-    Of each of the J territories, when it was looked at: centres (J, d), log_thetas (J, p), spreads (J, d).
-    grounds : (J, 2, d), the least and greatest place of each; infinite where no cut is.
-    version : unlike that of any other territories.
+    centres : (J, d) mean places; log_thetas : (J, p); spreads : (J, d) of the inputs.
+    grounds : (J, 2, d), the least and the greatest place of each; infinite where no cut is.
     """
 
-    models: tuple[Territory, ...]
-    cuts: Node
     centres: Array
     log_thetas: Array
     spreads: Array
     grounds: Array
-    n_learned: int
-    version: object = field(default_factory=object, init=False, repr=False)
 
     @classmethod
-    def of(cls, models: list[Territory], cuts: Node) -> "Territories":
+    def of(cls, models: Sequence[Territory], cuts: Node) -> "Overview":
         return cls(
-            tuple(models),
-            cuts,
             np.array([model.centre for model in models]),
             np.array([model.theta.to_log() for model in models]),
             np.array([model.spread for model in models]),
-            grounds(cuts, len(models), models[0].data.Z.shape[1]),
-            sum(model.n_seen for model in models),
+            grounds(cuts, len(models), len(models[0].centre)),
         )
 
-    @classmethod
-    def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territories":
-        """One territory of the first rows `X` (n, d), `y` (n, k) with weights (n,)."""
-        return cls.of([Territory.begin(kernel, X, y, weights)], 0)
+    def rows(self, numbers: Sequence[int] | Indices) -> "Overview":
+        """A copy with these territories."""
+        return Overview(*(array[numbers] for array in (self.centres, self.log_thetas, self.spreads, self.grounds)))
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in super().__getstate__().items() if name != "version"}
+    def set(self, number: int, territory: Territory) -> None:
+        """Note a territory that was looked at. Only for a copy that nobody else has."""
+        self.centres[number], self.spreads[number] = territory.centre, territory.spread
+        self.log_thetas[number] = territory.theta.to_log()
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, version=object())
-
-    def __len__(self) -> int:
-        return len(self.models)
+    @property
+    def _log_lengthscales(self) -> Array:
+        return self.log_thetas[:, 1 : self.centres.shape[1] + 1]
 
     @cached_property
     def typical_lengthscales(self) -> Array:
         """(d,)"""
-        typical: Array = np.exp(np.median(self.log_thetas[:, 1 : self.n_features + 1], axis=0))
+        typical: Array = np.exp(np.median(self._log_lengthscales, axis=0))
         return typical
 
     @cached_property
@@ -138,14 +138,37 @@ class Territories(PickledByFields):
         It is a fraction of short length-scales, and at most one of typical territories. With many inputs nearly all
         places are near some border, so that it must be shorter.
         """
-        short = np.exp(np.quantile(self.log_thetas[:, 1 : self.n_features + 1], _SHORT_LENGTHSCALE, axis=0))
+        short = np.exp(np.quantile(self._log_lengthscales, _SHORT_LENGTHSCALE, axis=0))
         width = np.sqrt(12.0) * np.median(self.spreads, axis=0)
-        reach: Array = _REACH * min(1.0, 2.0 / self.n_features) * np.where(width > 0.0, np.minimum(short, width), short)
+        fraction = _REACH * min(1.0, 2.0 / len(short))
+        reach: Array = fraction * np.where(width > 0.0, np.minimum(short, width), short)
         return reach
+
+
+@dataclass(frozen=True, eq=False)
+class Territories(PickledByFields):
+    """Territories, and the cuts that separate them. An immutable value."""
+
+    models: tuple[Territory, ...]
+    cuts: Node
+    overview: Overview
+    n_learned: int
+
+    @classmethod
+    def of(cls, models: Sequence[Territory], cuts: Node) -> "Territories":
+        return cls(tuple(models), cuts, Overview.of(models, cuts), sum(model.n_seen for model in models))
+
+    @classmethod
+    def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territories":
+        """One territory of the first rows `X` (n, d), `y` (n, k) with weights (n,)."""
+        return cls.of([Territory.begin(kernel, X, y, weights)], 0)
+
+    def __len__(self) -> int:
+        return len(self.models)
 
     @property
     def n_features(self) -> int:
-        return self.centres.shape[1]
+        return self.overview.centres.shape[1]
 
     @property
     def kernel(self) -> Kernel:
@@ -174,16 +197,20 @@ class _Learning:
 
     def __init__(self, before: Territories, settings: TerritorySettings, n_steps: int) -> None:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
-        self.centres, self.log_thetas, self.spreads = before.centres, before.log_thetas, before.spreads
-        self.grounds = before.grounds
-        self.n_learned, self.n_steps, self._is_shared = before.n_learned, n_steps, True
-        self.capacity, self.n_thinned = settings.sizes(before.n_features)
+        self.overview, self._is_shared = before.overview, True
+        self.n_learned, self.n_steps = before.n_learned, n_steps
+        self.size, self.n_thinned = settings.sizes(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
     def territories(self) -> Territories:
-        arrays = self.centres, self.log_thetas, self.spreads, self.grounds
-        return Territories(tuple(self.models), self.cuts, *arrays, self.n_learned)
+        return Territories(tuple(self.models), self.cuts, self.overview, self.n_learned)
+
+    @property
+    def capacity(self) -> int:
+        """Most pseudo-data of a territory."""
+        is_bounded = self.settings.max_models is not None and len(self.models) >= self.settings.max_models
+        return int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
 
     # Rows
 
@@ -233,13 +260,13 @@ class _Learning:
 
     def _look(self, number: int) -> None:
         started, n_before = perf_counter(), len(self.models)
-        territory = self.models[number]
+        territory = _without_copies(self.models[number])
         is_full = len(territory.data) > self.capacity
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
-        if 0 < n_new < FEWEST_ROWS and not (is_full or is_due):
-            # A row is out of reach. So few rows are no regime yet: they stay new, unless they are outliers.
-            self._put(_without_outliers(territory, surroundings)[0], number)
+        if n_new < FEWEST_ROWS and not (is_full or is_due):
+            # A row is out of reach, or rows were copies. So few rows are no regime yet: they stay new, but for outliers.
+            self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
             return
         territory, forecasted = self._faded(territory), None
         if n_new:
@@ -304,37 +331,30 @@ class _Learning:
         if len(self.models) == 1:
             return ALONE
         theta = self.models[number].theta
-        squares = (((self.centres - self.centres[number]) / theta.lengthscales) ** 2).sum(axis=1)
+        squares = (((self.overview.centres - self.overview.centres[number]) / theta.lengthscales) ** 2).sum(axis=1)
         squares[number] = np.inf
         n = min(_N_NEIGHBOURS, len(squares) - 1)
         near = np.argpartition(squares, n - 1)[:n]
         near = near[np.argsort(squares[near], kind="stable")]
-        near = near[agreement(self.log_thetas[near], self.log_thetas[number]) > 0.5]
+        near = near[agreement(self.overview.log_thetas[near], self.overview.log_thetas[number]) > 0.5]
         if not len(near):
             return ALONE
         around = PseudoData.union(*(self.models[other].data for other in near[:_N_IN_HALO].tolist()))
-        halo = around.nearest_to_box(self.grounds[number], theta.lengthscales, _N_HALO)
-        return Surroundings(halo, self.log_thetas[near], self.spreads[near])
+        halo = around.nearest_to_box(self.overview.grounds[number], theta.lengthscales, _N_HALO)
+        return Surroundings(halo, self.overview.log_thetas[near], self.overview.spreads[near])
 
     # Changes
 
     def _put(self, territory: Territory, number: int) -> None:
-        """Put a territory in place of another, or behind the last."""
-        if number == len(self.models):
-            self.models.append(territory)
-            self.centres = np.concatenate([self.centres, territory.centre[None]])
-            self.log_thetas = np.concatenate([self.log_thetas, territory.theta.to_log()[None]])
-            self.spreads = np.concatenate([self.spreads, territory.spread[None]])
-            self._is_shared = False
-            return
+        """Put a territory in place of another."""
         if self._is_shared:
-            self.centres, self.log_thetas, self.spreads = (
-                self.centres.copy(), self.log_thetas.copy(), self.spreads.copy()
-            )  # fmt: skip
-            self._is_shared = False
+            self._choose(range(len(self.models)))
         self.models[number] = territory
-        self.centres[number], self.spreads[number] = territory.centre, territory.spread
-        self.log_thetas[number] = territory.theta.to_log()
+        self.overview.set(number, territory)
+
+    def _choose(self, numbers: Sequence[int]) -> None:
+        """Let the overview have these territories; it is a copy then, which may be changed."""
+        self.overview, self._is_shared = self.overview.rows(np.asarray(numbers)), False
 
     def _make_room(self, number: int) -> None:
         """Unite, thin or divide a full territory."""
@@ -347,7 +367,7 @@ class _Learning:
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        lengthscales, path = territory.theta.lengthscales.copy(), path_to_place(self.cuts, territory.data.Z[0])
+        lengthscales, path = territory.theta.lengthscales.copy(), path_to(self.cuts, number, territory.data.Z[0])
         if len(path) >= _DEEP:
             lengthscales[path[-1][0].axis] *= 1e-9
         cut = median_cut(territory.data.Z, lengthscales)
@@ -384,55 +404,110 @@ class _Learning:
         inside, last = self.models[number].data.Z[0], len(self.models)
         numbers = (number, last) if is_new_above else (last, number)
         self.cuts = divided(self.cuts, inside, axis, position, numbers)
-        self.grounds = np.concatenate([self.grounds, self.grounds[number : number + 1]])
-        self.grounds[numbers[0], 1, axis] = self.grounds[numbers[1], 0, axis] = position
-        self._put(below if is_new_above else above, number)
-        self._put(above if is_new_above else below, last)
+        self._choose([*range(last), number])
+        grounds = self.overview.grounds
+        grounds[numbers[0], 1, axis] = grounds[numbers[1], 0, axis] = position
+        old, new = (below, above) if is_new_above else (above, below)
+        self.models.append(new)
+        self._put(old, number)
+        self._put(new, last)
 
     def _merge_down(self) -> tuple[tuple[int, int], ...]:
         """Merge neighbours while there are too many territories; the pairs that were merged."""
         pairs: list[tuple[int, int]] = []
         while self.settings.max_models is not None and len(self.models) > max(1, self.settings.max_models):
-            oldest = sorted(adjacent(self.cuts), key=lambda pair: max(self.models[one].visited for one in pair))
-            first, second = min(oldest[:_N_PAIRS], key=self._disagreement)
+            n_pairs = min(_N_PAIRS, max(1, int(_OLD * len(self.models))))
+            first, second = min(islice(self._oldest_pairs(), n_pairs), key=lambda pair: self._merger(*pair).loss)
             self._merge(first, second)
             pairs.append((min(first, second), max(first, second)))
         return tuple(pairs)
 
-    def _disagreement(self, pair: tuple[int, int]) -> float:
-        difference = self.log_thetas[pair[0]] - self.log_thetas[pair[1]]
-        return float(difference @ difference)
+    def _oldest_pairs(self) -> Iterator[tuple[int, int]]:
+        """Neighbours that can be merged. First those of which the later visit was longest ago."""
+        order = np.argsort([model.visited for model in self.models], kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        for number in order.tolist():
+            pairs = adjacent(self.cuts, number, self.models[number].data.Z[0])
+            yield from (pair for pair in pairs if rank[list(pair)].max() == rank[number])
+
+    def _merger(self, first: int, second: int) -> "_Merger":
+        return _merger(self.models[first], self.models[second], self.size)
 
     def _merge(self, first: int, second: int) -> None:
-        one, other = self.models[first], self.models[second]
-        share = one.n_seen / max(1, one.n_seen + other.n_seen)
-        theta = Hyperparameters.from_log(
-            share * one.theta.to_log() + (1.0 - share) * other.theta.to_log(), len(one.theta.lengthscales)
-        )
-        data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
-        mean = np.average(data.t, axis=0, weights=data.precision)
-        if len(data) > self.n_thinned:
-            thinned = thin(one.kernel, theta, mean, data, self.n_thinned, at_any_loss=True)
-            assert thinned is not None
-            data = thinned
-        both = replace(
-            one, theta=theta, mean=mean, data=data, n_known=len(data), n_seen=one.n_seen + other.n_seen,
-            n_fitted=one.n_fitted + other.n_fitted, spread=np.maximum(one.spread, other.spread),
-            visited=max(one.visited, other.visited),
-        )  # fmt: skip
         low, high = min(first, second), max(first, second)
-        self.cuts = merged(self.cuts, (first, second), low)
-        one_ground, other_ground = self.grounds[first], self.grounds[second]
-        self.grounds = np.delete(self.grounds, high, axis=0)
-        self.grounds[low, 0] = np.minimum(one_ground[0], other_ground[0])
-        self.grounds[low, 1] = np.maximum(one_ground[1], other_ground[1])
+        both, inside = self._merger(first, second).territory, self.models[first].data.Z[0]
+        self.cuts = merged(self.cuts, (first, second), low, inside)
         self._put(both, low)
-        # Later territories have the number before theirs.
-        self.cuts = renumbered(self.cuts, lambda number: number - (number > high))
-        del self.models[high]
-        self.centres, self.log_thetas, self.spreads = (
-            np.delete(array, high, axis=0) for array in (self.centres, self.log_thetas, self.spreads)
-        )
+        grounds = self.overview.grounds
+        grounds[low, 0] = np.minimum(grounds[first, 0], grounds[second, 0])
+        grounds[low, 1] = np.maximum(grounds[first, 1], grounds[second, 1])
+        self._remove(high)
+
+    def _remove(self, number: int) -> None:
+        """Remove what is no longer in the tree. The last territory takes its number."""
+        last, numbers = self.models.pop(), np.arange(len(self.models))
+        if number < len(self.models):
+            self.cuts = renumbered(self.cuts, len(self.models), number, last.data.Z[0])
+            self.models[number], numbers[number] = last, len(self.models)
+        self._choose(numbers)
+
+
+class _Merger(NamedTuple):
+    """What two territories become, and how much they lose: nats."""
+
+    territory: Territory
+    loss: float
+
+
+@lru_cache(maxsize=64)  # old neighbours are compared at every merge, and do not change
+def _merger(one: Territory, other: Territory, n_most: int) -> _Merger:
+    """Two territories as one of at most `n_most` pseudo-data."""
+    n_seen, n_fitted = one.n_seen + other.n_seen, one.n_fitted + other.n_fitted
+    share = one.n_seen / max(1, n_seen)
+    theta = Hyperparameters.from_log(
+        share * one.theta.to_log() + (1.0 - share) * other.theta.to_log(), len(one.theta.lengthscales)
+    )
+    data = PseudoData.union(one.with_theta(theta).data, other.with_theta(theta).data).united()
+    mean = np.average(data.t, axis=0, weights=data.precision)
+    if len(data) > n_most:
+        thinned = thin(one.kernel, theta, mean, data, n_most, at_any_loss=True)
+        assert thinned is not None
+        data = thinned
+    both = replace(
+        one, theta=theta, mean=mean, data=data, n_known=len(data), n_seen=n_seen, n_fitted=n_fitted,
+        spread=np.maximum(one.spread, other.spread), visited=max(one.visited, other.visited),
+    )  # fmt: skip
+    return _Merger(both, _divergence(one, both) + _divergence(other, both))
+
+
+def _divergence(territory: Territory, both: Territory) -> float:
+    """Kullback-Leibler divergence of what a territory says of an observation from what both say, sum of its places."""
+    (mean, variance), (mean_now, variance_now) = (
+        Posterior(each.kernel, each.theta, each.mean, each.data).predict(territory.data.Z) for each in (territory, both)
+    )
+    noise = territory.theta.noise**2
+    ratio, squares = (variance + noise) / (variance_now + noise), (mean - mean_now) ** 2
+    spread = mean.shape[1] * (ratio - 1.0 - np.log(ratio))
+    return 0.5 * float((squares.sum(axis=1) / (variance_now + noise) + spread).sum())
+
+
+def _without_copies(territory: Territory) -> Territory:
+    """The territory without new rows that are known already, place and value: copies of a row tell nothing more.
+
+    A survey that is given twice would otherwise seem to have half of its noise.
+    """
+    data, new = territory.data, territory.new_rows
+    is_before = np.arange(len(data)) < np.arange(territory.n_known, len(data))[:, None]
+    is_there = (new.Z[:, None] == data.Z).all(axis=-1) & is_before
+    if not is_there.any():
+        return territory
+    precision = is_there @ data.precision
+    value = (is_there @ (data.precision[:, None] * data.t)) / np.maximum(precision, _LEAST_PRECISION)[:, None]
+    is_same = (np.abs(value - new.t) * np.sqrt(new.precision)[:, None] < _ROUNDING).all(axis=1)
+    is_copy = is_same & (precision > (1.0 - _ROUNDING) * new.precision)
+    kept = np.concatenate([np.ones(territory.n_known, dtype=np.bool_), ~is_copy])
+    return replace(territory, data=data[kept], n_fitted=territory.n_fitted + int(is_copy.sum()))
 
 
 def _without_outliers(territory: Territory, surroundings: Surroundings) -> tuple[Territory, Forecast]:

@@ -104,6 +104,14 @@ class PseudoData:
         are_rows = np.bincount(places, self.is_row) == counts
         return PseudoData(self.Z[firsts[order]], t[order], total[order], are_rows[order])
 
+    def begins_with(self, other: "PseudoData") -> bool:
+        """Whether the first of these are the others."""
+        n = len(other)
+        return n <= len(self) and all(
+            np.array_equal(ours[:n], theirs)
+            for ours, theirs in ((self.precision, other.precision), (self.Z, other.Z), (self.t, other.t))
+        )
+
     def nearest_to_box(self, box: Array, lengthscales: Array, n: int) -> "PseudoData":
         """The n of these that are nearest to a box (2, d), its least and its greatest place, in length-scales."""
         if len(self) <= n:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 
 from wgpr.ensemble.cuts import Cuts, Node
-from wgpr.ensemble.territories import Territories
+from wgpr.ensemble.territories import Overview, Territories
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.kernels import Kernel
 from wgpr.gp.linalg import Array, Indices
@@ -36,7 +36,7 @@ _DEEPEST = 300
 
 def pack_territories(territories: Territories, *, compact: bool) -> Arrays:
     """Arrays that hold these territories."""
-    models = pack_models(territories.models, territories.centres, compact=compact)
+    models = pack_models(territories.models, territories.overview.centres, compact=compact)
     return {**models, **pack_cuts(territories.cuts, compact=compact)}
 
 
@@ -104,7 +104,8 @@ def unpack_territories(
 
 def territories_of(models: Sequence[Territory], cuts: Node, centres: Array, n_learned: int) -> Territories:
     """Territories with these centres (J, d). The other arrays follow from the models."""
-    return replace(Territories.of(list(models), cuts), centres=centres, n_learned=n_learned)
+    overview = replace(Overview.of(models, cuts), centres=centres)
+    return Territories(tuple(models), cuts, overview, n_learned)
 
 
 def unpack_models(
@@ -202,7 +203,7 @@ def fingerprint(territory: Territory, centre: Array) -> tuple[int, str]:
 
 
 def fingerprints(territories: Territories) -> list[tuple[int, str]]:
-    return [fingerprint(*pair) for pair in zip(territories.models, territories.centres, strict=True)]
+    return [fingerprint(*pair) for pair in zip(territories.models, territories.overview.centres, strict=True)]
 
 
 def pack_difference(before: Territories, after: Territories) -> Arrays:
@@ -218,7 +219,7 @@ def pack_difference(before: Territories, after: Territories) -> Arrays:
     arrays: Arrays = {"numbers": changed.astype(np.int32)}
     arrays |= {"shifts": shifts.astype(np.int32)} if shifts.any() else {}
     if len(changed):
-        models = pack_models([after.models[number] for number in changed], after.centres[changed], compact=True)
+        models = pack_models([after.models[number] for number in changed], after.overview.centres[changed], compact=True)
         known = _known_points(before, models["inputs"], models["values"])
         is_new = known < 0
         models |= {"inputs": models["inputs"][is_new], "values": models["values"][is_new]}
@@ -238,7 +239,7 @@ def apply_difference(
     require(bool(((sources >= 0) & (sources < len(before))).all()), "shifts")
     models: dict[int, Territory] = {n: before.models[s] for n, s in zip(others.tolist(), sources.tolist(), strict=True)}
     centres = np.empty((n_models, n_features))
-    centres[others] = before.centres[sources]
+    centres[others] = before.overview.centres[sources]
     if len(numbers):
         arrays = {**arrays, **_all_points(before, arrays, n_features, outputs)}
         kernel = before.models[0].kernel
