@@ -35,14 +35,16 @@ from streams import (
     travelling,
 )
 from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
-from wgpr.ensemble.cuts import Cuts
+from wgpr.ensemble.cuts import Cuts, adjacent, merged, renumbered
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.territories import Territories
+from wgpr.gp.pseudodata import PseudoData
 from wgpr.gp.sparse import SparseLearner
 from wgpr.io import container
 from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
-from wgpr.io.territories import unpack_cuts
+from wgpr.io.territories import apply_difference, pack_difference, unpack_cuts
 from wgpr.rules.prediction import Nearest
 
 ROOT = Path(__file__).parents[1]
@@ -627,6 +629,34 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
     assert max_models is None or any(record.merged for record in estimator.history_)
     again = ashore.partial_fit(*rough(300, seed=5, n_outputs=n_outputs))
     assert again.n_samples_seen_ == 2300
+
+
+def test_a_difference_after_a_merge_gives_territories_other_numbers():
+    before = many_territories()._state.ensemble
+    first, second = next(pair for pair in adjacent(before.cuts) if max(pair) < len(before) - 1)
+    low, high = sorted((first, second))
+    one, other = before.models[low], before.models[high]
+    both = replace(one, data=PseudoData.union(one.data, other.data), n_seen=one.n_seen + other.n_seen)
+    cuts = renumbered(merged(before.cuts, (first, second), low), lambda number: number - (number > high))
+    models = [both if model is one else model for model in before.models if model is not other]
+    centres = np.delete(before.centres, high, axis=0)  # as they were at the latest look
+    after = replace(Territories.of(models, cuts), centres=centres, n_learned=before.n_learned)
+    applied = apply_difference(before, pack_difference(before, after), 2, (), len(models), before.n_learned)
+    assert [number for number, model in enumerate(applied.models) if model is not after.models[number]] == [low]
+    np.testing.assert_array_equal(
+        np.delete(applied.centres, low, axis=0), np.delete(before.centres, [low, high], axis=0)
+    )
+    np.testing.assert_allclose(applied.models[low].data.Z, both.data.Z, rtol=1e-6)
+
+
+def test_a_compact_map_of_a_spike_with_next_to_no_weight(tmp_path):
+    X, y = rough(300)
+    y[[40, 250]] += 1e14
+    estimator = WGPRegressor().fit(X, y)
+    assert min(model.data.precision.min() for model in estimator.models_) < np.finfo(np.float32).tiny
+    compact, expected = saved_and_loaded(estimator, tmp_path, compact=True), estimator.predict(X)
+    np.testing.assert_allclose(compact.predict(X), expected, atol=1e-3)
+    assert np.abs(expected).max() < 2.0
 
 
 def test_a_difference_of_one_territory_is_small():

@@ -117,6 +117,14 @@ def test_units(unit, target_unit):
     np.testing.assert_allclose(other[1] / target_unit, std, atol=1e-6)
 
 
+def test_log_evidence_is_of_targets_in_their_unit():
+    X, y, _ = bumps(300)
+    metres, kilometres = (WGPRegressor().fit(X, unit * y).history_ for unit in (1.0, 0.001))
+    assert [record.n_samples for record in metres] == [record.n_samples for record in kilometres]
+    for one, other in zip(metres, kilometres, strict=True):
+        assert other.evidence[0] - one.evidence[0] == pytest.approx(one.n_samples * np.log(1000.0), abs=1e-3)
+
+
 def test_columns_of_different_scale():
     X, y, _ = bumps(600, d=3)
     scale = np.array([1e-3, 1.0, 1e3])
