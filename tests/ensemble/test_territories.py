@@ -145,12 +145,24 @@ def test_another_regime_has_its_side_of_the_cut(sign):
     assert any(record.evidence_new is not None for record in records)
     for number, model in enumerate(territories.models):
         assert (route(territories.cuts, model.data.Z) == number).all()
-        rows = model.data.precision[model.data.is_row]
-        np.testing.assert_allclose(rows, model.theta.noise**-2)
     smooth, rugged = (
         territories.models[number] for number in route(territories.cuts, sign * np.array([[-1.9], [1.9]]))
     )
     assert rugged.theta.lengthscales[0] < 0.5 * smooth.theta.lengthscales[0]
+
+
+def test_rows_of_another_regime_have_its_noise():
+    X, y, _ = two_regimes(3000, random_state=0)
+    X, y, weights = X / 75.0 - 2.0, y[:, None], np.ones(3000)
+    territories, start, records = Territories.begin(RQ, X[:20], y[:20], weights[:20]), 20, []
+    while not any(record.evidence_new is not None for record in records):
+        rows = slice(start, start + 10)
+        territories, records, _ = learn(territories, TerritorySettings(RQ), X[rows], y[rows], weights[rows], 0)
+        start += 10
+    old, new = territories.models
+    assert new.data.is_row.all()
+    assert new.theta.noise != old.theta.noise
+    np.testing.assert_allclose(new.data.precision, new.theta.noise**-2)
 
 
 # Merging

@@ -31,6 +31,15 @@ def assert_same_answers(one, other, X, **tolerance):
         np.testing.assert_allclose(mine, others, **tolerance)
 
 
+def test_bounds_are_those_of_all_rows():
+    X, y, _ = bumps(100)
+    order = np.argsort(np.abs(X - 5.0).max(axis=1))  # the outermost come last
+    estimator = WGPRegressor()
+    for rows in np.array_split(order, 4):
+        estimator.partial_fit(X[rows], y[rows])
+    np.testing.assert_array_equal(estimator.bounds_, [X.min(axis=0), X.max(axis=0)])
+
+
 # No row waits
 
 
