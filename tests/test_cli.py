@@ -527,7 +527,7 @@ def test_the_target_is_never_an_input(wgpr, fitted_map):
     assert "learning depth from east, north" in wgpr("fit", "turned.csv", "--x", "east,north", *SMALL, "-o", "b.map")[2]
     assert "learning depth from east, north" in wgpr("fit", "survey.csv", "--y", "3", *SMALL, "-o", "b.map")[2]
     frame.rename(columns={"depth": "z"})[["z", "north", "east"]].to_csv("renamed.csv", index=False)
-    assert "learning z from east, north" in wgpr("update", fitted_map, "renamed.csv", "-o", "b.map")[2]
+    assert "learning z from east, north" in wgpr("update", fitted_map, "renamed.csv", "--y", "z", "-o", "b.map")[2]
     frame.assign(more=1.0).drop(columns="depth").assign(other=2.0).to_csv("unclear.csv", index=False)
     code, _, said = wgpr("update", fitted_map, "unclear.csv")
     assert (code, "--y" in said) == (1, True)
