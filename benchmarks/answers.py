@@ -1,14 +1,13 @@
-"""Answers of the default: rates, times of single queries, jumps at borders, grids, maps. The first table of docs/scale.md.
+"""Answers of the default: rates, single queries, jumps at borders, grids, maps. The first table of docs/scale.md.
 
     python benchmarks/answers.py --data FOLDER [--only "jumps;single"] [--write]
 
 The terrain of the demo, `magnetic_rio` without every eighth line, and `kin40k` are learned once. Times are of the
-processor, on one thread; commands run as a user runs them, with their imports. With `--write` the table replaces what is
-between the markers of the page. Five minutes.
+processor, on one thread; commands run as a user runs them, with their imports. With `--write` the table replaces what
+is between the markers of the page. Five minutes.
 """
 
 import argparse
-import re
 import resource
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from rich.console import Console
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import ROOT
+from common import ROOT, put_between
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 from wgpr.gp.linalg import one_blas_thread
@@ -101,7 +100,9 @@ def exact_seconds(X: np.ndarray, y: np.ndarray, queries: np.ndarray) -> float:
     with one_blas_thread():
         exact.fit((X[some] - X.mean(axis=0)) / X.std(axis=0), (y[some] - y.mean()) / y.std())
         scaled = (queries - X.mean(axis=0)) / X.std(axis=0)
-        return seconds_of(lambda: [exact.predict(scaled[i : i + 500], return_std=True) for i in range(0, len(scaled), 500)])
+        return seconds_of(
+            lambda: [exact.predict(scaled[i : i + 500], return_std=True) for i in range(0, len(scaled), 500)]
+        )
 
 
 def single(folder: Path) -> list[Row]:
@@ -119,7 +120,9 @@ def single(folder: Path) -> list[Row]:
             model.partial_fit(x, truth[i : i + 1])
             after.append(1e3 * seconds_of(lambda: model.predict(x, return_std=True)))  # noqa: B023
         cells = [f"{np.median(times):.2g} (95 %: {np.quantile(times, 0.95):.2g})" for times in (before, new, after)]
-        found.append((f"{name}: ms of one query where asked before; in a new place; after a new row there", "; ".join(cells)))
+        found.append(
+            (f"{name}: ms of one query where asked before; in a new place; after a new row there", "; ".join(cells))
+        )
     return found
 
 
@@ -148,7 +151,9 @@ def jumps(folder: Path) -> list[Row]:
             low, high = np.where(is_first, low, middle), np.where(is_first, middle, high)
         (below, std), above = model.predict(low, return_std=True), model.predict(high)
         left = float((np.abs(above - below) / std).max())
-        found.append((f"{name}: what is left of the 40 steepest steps across {min(crossing[n_lines - 1], 1000):,} borders [std]", f"{left:.1g}"))
+        n_borders = min(crossing[n_lines - 1], 1000)
+        what = f"{name}: what is left of the 40 steepest steps across {n_borders:,} borders [std]"
+        found.append((what, f"{left:.1g}"))
     return found
 
 
@@ -162,8 +167,11 @@ def maps(folder: Path) -> list[Row]:
             model.save(path / "full.map")
             model.save(path / "compact.map", compact=True)
             sizes = [(path / file).stat().st_size / 1e3 for file in ("full.map", "compact.map")]
-            errors = [np.sqrt(np.mean((one.predict(queries) - truth) ** 2)) for one in (load(path / "compact.map"), model)]
-            cells = f"{sizes[0]:,.0f}; {sizes[1]:,.0f} ({4e-3 * y.size * (X.shape[1] + 1):,.0f}); {errors[0] / errors[1]:.3f}"
+            errors = [
+                np.sqrt(np.mean((one.predict(queries) - truth) ** 2)) for one in (load(path / "compact.map"), model)
+            ]
+            samples = 4e-3 * y.size * (X.shape[1] + 1)
+            cells = f"{sizes[0]:,.0f}; {sizes[1]:,.0f} ({samples:,.0f}); {errors[0] / errors[1]:.3f}"
             found.append((f"{name}: map [kB], full; compact (samples in float32); RMSE of compact over full", cells))
             found.append((f"{name}: difference after 100 rows [kB], median and largest of 10", differences(X, y)))
     return found
@@ -188,23 +196,30 @@ def commands(folder: Path) -> list[Row]:
         X, y, queries, _ = rows_of("terrain", folder)
         pd.DataFrame(rows_of("magnetic_rio", folder)[0][:1]).to_csv(path / "one.csv", index=False, header=["x1", "x2"])
         is_question = np.isin(np.arange(1500), np.random.default_rng(0).choice(1500, 300, replace=False))
-        table = pd.DataFrame(np.where(is_question[:, None], queries[:1500], X[np.cumsum(~is_question)]), columns=["x1", "x2"])
+        table = pd.DataFrame(
+            np.where(is_question[:, None], queries[:1500], X[np.cumsum(~is_question)]), columns=["x1", "x2"]
+        )
         table["y"] = np.where(is_question, np.nan, y[np.cumsum(~is_question)])
         spacing = np.ptp(X, axis=0) / 999.0
         grid = ["grid", "terrain.map", "--spacing", ",".join(map(repr, spacing.tolist())), "-o", "grid.nc"]
+        stream = run(["stream", "s.map"], path, table.to_csv(index=False))
+        demos = [run(["demo", *options], path) for options in (["-o", "d"], ["--quick", "-o", "q"])]
+        grid_seconds, grid_memory = run(grid, path)
         return [
             ("`wgpr predict` of one row, magnetic_rio [s]", f"{run(['predict', 'rio.map', 'one.csv'], path)[0]:.2f}"),
-            ("`wgpr stream` of 1,200 rows with 300 questions [s]", f"{run(['stream', 's.map'], path, table.to_csv(index=False))[0]:.2f}"),
-            ("`wgpr grid`, 1,000 x 1,000 nodes of the terrain with std [s]; memory [MB]", "{:.1f}; {:,.0f}".format(*run(grid, path))),
-            ("`wgpr demo`; `wgpr demo --quick` [s]", "; ".join(f"{run(demo, path)[0]:.1f}" for demo in (["demo", "-o", "d"], ["demo", "--quick", "-o", "q"]))),
-        ]  # fmt: skip
+            ("`wgpr stream` of 1,200 rows with 300 questions [s]", f"{stream[0]:.2f}"),
+            ("`wgpr grid`, 1,000 x 1,000 nodes, with std [s]; memory [MB]", f"{grid_seconds:.1f}; {grid_memory:,.0f}"),
+            ("`wgpr demo`; `wgpr demo --quick` [s]", "; ".join(f"{seconds:.1f}" for seconds, _ in demos)),
+        ]
 
 
 def run(arguments: list[str], folder: Path, text: str | None = None) -> tuple[float, float]:
     """Processor time [s] of a command, and the largest memory [MB] of any so far."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     main = "import sys; from wgpr.cli.app import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", main, *arguments], cwd=folder, input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", main, *arguments], cwd=folder, input=text, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"wgpr {' '.join(arguments)}: {done.stderr[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -227,8 +242,7 @@ def main() -> None:
     table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
     print(table)
     if arguments.write:
-        pattern = f"{re.escape(BEGIN)}.*?{re.escape(END)}"
-        PAGE.write_text(re.sub(pattern, lambda _: f"{BEGIN}\n{table}{END}", PAGE.read_text(), flags=re.DOTALL))
+        put_between(PAGE, BEGIN, END, table)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ docs/architecture.md. Takes 20 seconds.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from common import ONE_THREAD, ROOT, Record
+from common import ONE_THREAD, ROOT, Record, put_between
 
 PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
 MARKERS = "<!-- architecture -->", "<!-- /architecture -->"
@@ -120,8 +119,8 @@ def write(text: str) -> Path:
     """Put the text between the markers of the page that has them."""
     begin, end = MARKERS
     for page in map(ROOT.joinpath, PAGES):
-        if page.exists() and begin in (old := page.read_text()):
-            page.write_text(re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{text}{end}", old, flags=re.DOTALL))
+        if page.exists() and begin in page.read_text():
+            put_between(page, begin, end, text)
             return page
     raise SystemExit(f"no page has the markers {begin} and {end}; put them into one of {', '.join(PAGES)}")
 

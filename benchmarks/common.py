@@ -54,6 +54,20 @@ class Results:
         return [record for record in self.records if facts.items() <= record.items()]
 
 
+def between(text: str, begin: str, end: str) -> str:
+    """What stands between two markers, which the text has once each."""
+    return text.split(begin)[1].split(end)[0]
+
+
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two markers of a page."""
+    before, _, rest = page.read_text().partition(begin)
+    _, is_found, after = rest.partition(end)
+    if not is_found:
+        raise SystemExit(f"{page} has no place for the figures; it must have {begin} and {end}")
+    page.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
 def resident_bytes() -> int:
     """Memory of this process now (Linux)."""
     gc.collect()

@@ -6,13 +6,12 @@ FOLDER holds the data sets. One minute.
 """
 
 import argparse
-import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common import ROOT, require_data
+from common import ROOT, put_between, require_data
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 
@@ -86,12 +85,7 @@ def main() -> None:
         f"Measured on the first {N_ROWS:,} rows of Lake Opinicon (depths to {lake.y[:N_ROWS].max():.0f} m):\n\n"
         f"{table(lake.X, lake.y)}"
     )
-    page, n_blocks = re.subn(
-        f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{measured}\n\n{END}", PAGE.read_text(), flags=re.DOTALL
-    )
-    if n_blocks != 1:
-        raise SystemExit(f"{PAGE} has no place for the measurements; it must have {BEGIN} and {END}")
-    PAGE.write_text(page)
+    put_between(PAGE, BEGIN, END, f"\n{measured}\n\n")
     print(measured)
 
 

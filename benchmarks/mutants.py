@@ -104,6 +104,66 @@ MUTANTS: dict[str, Faults] = {
         ("return replace(self, max_samples=None).update", "return self.update", "conditioning drops rows"),
         ("self.kernel.variance(self.theta) - column_squares(k)", "self.kernel.variance(self.theta)", "prior variance"),
     ],
+    "gp/pseudodata.py": [
+        ("y, weights / noise**2, np.ones", "y, weights / noise, np.ones", "precision of a row without the square"),
+        ("factor = (before / now) ** 2", "factor = (now / before) ** 2", "precisions follow the noise the wrong way"),
+        (
+            "np.where(self.is_row, factor, 1.0) * self.precision",
+            "factor * self.precision",
+            "thinned data follow the noise",
+        ),
+        (
+            "np.bincount(places, self.precision * column) / total",
+            "np.bincount(places, column) / counts",
+            "united without their precisions",
+        ),
+        (
+            "np.bincount(places, self.is_row) == counts",
+            "np.bincount(places, self.is_row) > 0",
+            "thinned data and a row become a row",
+        ),
+        ("self._q[:, None] * (data.t - mean)", "self._q[:, None] * data.t", "posterior around another prior mean"),
+        (
+            "self.kernel(self.theta, X, X) - V.T @ V",
+            "self.kernel(self.theta, X, X)",
+            "joint covariance is that of the prior",
+        ),
+        (
+            "- beta[kept] / q[kept, None] +",
+            "+ beta[kept] / q[kept, None] +",
+            "thinned values on the other side of the mean",
+        ),
+        ("solve_lower(L, (c - variance)[:, None])", "solve_lower(L, (variance - c)[:, None])", "sign of Newton's step"),
+        ("max_loss = max(_LOST_INFORMATION", "max_loss = 9.0 * max(_LOST_INFORMATION", "thinning loses too much"),
+        (".clip(-limit, limit)", "", "values without limits"),
+        ("share < _LEAST_SHARE)", "share < 0.0)", "places without a share are kept"),
+        (
+            "solve_lower(L, posterior_mean[kept] - mean)",
+            "solve_lower(L, posterior_mean[kept])",
+            "converted model without its prior mean",
+        ),
+        (
+            "pivots[:rank].astype(np.intp) - 1,",
+            "np.sort(pivots[:rank].astype(np.intp)) - 1,",
+            "places are not in the order of their choice",
+        ),
+    ],
+    "gp/evidence.py": [
+        ("+ k * log_determinant +", "+ log_determinant +", "log determinant of several outputs"),
+        ("beta=-float(k)", "beta=-1.0", "gradient of several outputs"),
+        (
+            "by_amplitude = 2.0 * MK.sum()",
+            "by_amplitude = MK.sum()",
+            "pairs counted once in the gradient by the amplitude",
+        ),
+        ("(-2.0 * inverse_squares)", "(-1.0 * inverse_squares)", "gradient by length-scales"),
+        ("diagonal[self._is_row] @ noise[self._is_row]", "diagonal @ noise", "noise of pseudo-data in the gradient"),
+        (
+            "np.where(self._is_row, theta.noise**2, 1.0) * self",
+            "theta.noise**2 * self",
+            "noise multiplies the variance of pseudo-data",
+        ),
+    ],
     "gp/model.py": [
         ("(other.n_seen / n_seen)", "(model.n_seen / n_seen)", "centre of a merged model"),
         ("n_seen = model.n_seen + other.n_seen", "n_seen = model.n_seen", "rows lost in a merger"),
@@ -156,6 +216,160 @@ MUTANTS: dict[str, Faults] = {
             "a merger that fails ends learning",
         ),
         ("/ np.exp(np.log(ensemble.lengthscales).mean(axis=0))", "", "pairs are not chosen in length-scales"),
+    ],
+    "ensemble/cuts.py": [
+        ('side="left"', 'side="right"', "places on a cut belong to the other side"),
+        (
+            "*parent.children[:place], *numbers,",
+            "*parent.children[:place], *numbers[::-1],",
+            "halves are swapped in the node above",
+        ),
+        (
+            "np.argsort(-np.ptp(Z, axis=0) / lengthscales",
+            "np.argsort(-np.ptp(Z, axis=0) * lengthscales",
+            "longest axis in wrong units",
+        ),
+        ("if (Z[:, axis] > position).any():", "if True:", "a half without places"),
+        (
+            "node.positions[:place] + node.positions[place + 1 :]",
+            "node.positions[: place + 1] + node.positions[place + 2 :]",
+            "the wrong cut is removed",
+        ),
+        (
+            "        path = _path_to_number(node, min(numbers)) or path\n",
+            "        pass\n",
+            "another territory is cut where a place was rounded",
+        ),
+    ],
+    "ensemble/territory.py": [
+        ("max((_GATE / size[worst]) ** 4, _LEAST_WEIGHT)", "1.0", "outliers keep their weight"),
+        ("        a -= np.outer(column, a[worst])\n", "", "rows around an outlier are down-weighted"),
+        ("    return np.ones(len(L))\n", "    return weights\n", "a model that is wrong down-weights its rows"),
+        (
+            "return known if halo is None else PseudoData.union(known, halo)",
+            "return known",
+            "forecast without the halo",
+        ),
+        ("    C[np.diag_indices_from(C)] += 1.0 / rows.precision\n", "", "forecast without the noise"),
+        (
+            "every = territory.data if halo is None else PseudoData.union(territory.data, halo)",
+            "every = territory.data",
+            "fit without the halo",
+        ),
+        (
+            "is_row = every.is_row & (np.arange(len(every)) < len(territory.data))",
+            "is_row = every.is_row",
+            "rows of the halo determine the noise",
+        ),
+        (
+            "variance[is_row] /= territory.theta.noise**2",
+            "variance[is_row] *= territory.theta.noise**2",
+            "weights of rows in the fit",
+        ),
+        (
+            "        prior = own.combined(prior)\n",
+            "        pass\n",
+            "thinned territory is not tied to its hyperparameters",
+        ),
+        (
+            "prior = _pooled(surroundings.log_theta, is_known, default)",
+            "prior = default",
+            "neighbours do not inform the prior",
+        ),
+        ("std = np.sqrt(variance + default.std**2 / (1 + n))", "std = np.sqrt(variance)", "one neighbour is certain"),
+        ("precision[self.n_known :] *= weights", "precision[: len(weights)] *= weights", "old rows are down-weighted"),
+        (
+            "n_known = int(rows[: self.n_known].sum())",
+            "n_known = self.n_known",
+            "a part has the known rows of the whole",
+        ),
+        (
+            "squares = np.minimum(self.whitened**2, _MOST_SURPRISING)",
+            "squares = self.whitened**2",
+            "one row surprises alone",
+        ),
+        ("is_spike = _spikes(y)", "is_spike = np.zeros(len(y), dtype=np.bool_)", "spikes among the first rows"),
+        (
+            "Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean)",
+            "Scales.of(own.Z, own.t, territory.mean)",
+            "outliers set the scale",
+        ),
+    ],
+    "ensemble/territories.py": [
+        (
+            "n_until_full = self.capacity + 1 - len",
+            "n_until_full = self.capacity + 2 - len",
+            "territories larger than their room",
+        ),
+        ("** (n_new / _ROWS_OF_FORGETTING)", "", "forgetting without the number of rows"),
+        ("        precision[:n_known] *= ", "        precision *= ", "new rows are forgotten"),
+        ("        squares[number] = np.inf\n", "", "a territory is its own neighbour"),
+        (
+            "near = near[agreement(self.log_thetas[near], self.log_thetas[number]) > 0.5]",
+            "near = near[:]",
+            "neighbours of another regime",
+        ),
+        ("        if self._is_shared:\n", "        if False:\n", "learning changes the territories before"),
+        ("    owners[stop:] = route(self.cuts, X[stop:])", "    pass", "rows go to the territory that was divided"),
+        ("np.maximum(reach, territory.theta.amplitude))", "reach)", "small values are out of reach"),
+        (
+            "is_new = regime.position < Z if regime.is_above else regime.position >= Z",
+            "is_new = regime.position < Z",
+            "side of another regime",
+        ),
+        (".with_noise(territory.theta.noise, regime.theta.noise)", "", "rows of another regime keep the old noise"),
+        (
+            "numbers = (number, last) if is_new_above else (last, number)",
+            "numbers = (number, last)",
+            "regime below a cut has the wrong number",
+        ),
+        (
+            "territory.part(~is_below, territory.n_seen - n_seen,",
+            "territory.part(~is_below, n_seen,",
+            "rows of a divided territory are lost",
+        ),
+        (
+            "min(oldest[:_N_PAIRS], key=self._disagreement)",
+            "max(oldest[:_N_PAIRS], key=self._disagreement)",
+            "the pair that disagrees most is merged",
+        ),
+        (
+            "key=lambda pair: max(self.models[one].visited",
+            "key=lambda pair: -max(self.models[one].visited",
+            "the latest visited are merged",
+        ),
+        ("number - (number > high)", "number", "numbers after a merger"),
+        (
+            "one.with_theta(theta).data, other.with_theta(theta).data",
+            "one.data, other.data",
+            "merged rows keep their old noise",
+        ),
+        (
+            "visited=max(one.visited, other.visited)",
+            "visited=min(one.visited, other.visited)",
+            "a merged territory seems old",
+        ),
+        ("if thinned is not None:\n", "if False:\n", "a full territory is never thinned"),
+    ],
+    "ensemble/regimes.py": [
+        (
+            "evidence.value_and_gradient(theta)[0] - penalty",
+            "evidence.value_and_gradient(theta)[0]",
+            "no penalty for another regime",
+        ),
+        (
+            "(as_update if best is None else best.log_evidence + _CLEARLY) - given_known[n_before]",
+            "(as_update if best is None else best.log_evidence + _CLEARLY)",
+            "rows before the cut are left out",
+        ),
+        (
+            "variance = 1.0 / (rows.precision * territory.theta.noise**2)",
+            "variance = 1.0 / rows.precision",
+            "weights of rows of another regime",
+        ),
+        ("return best if overlap[best] < _MOST_OVERLAP else None", "return best", "regimes may overlap"),
+        ("position, sign > 0, theta", "position, True, theta", "side of another regime"),
+        ("rows.t.mean(axis=0)\n", "territory.mean\n", "prior mean of the old regime"),
     ],
     "ensemble/ensemble.py": [
         ("self.n_learned + model.n_seen - n_seen_before", "self.n_learned + model.n_seen", "rows counted twice"),
@@ -250,6 +464,9 @@ MUTANTS: dict[str, Faults] = {
         ("if total < _ENOUGH:", "if total < 1:", "factor of too few rows"),
         ("self.counts * (1.0 - 1.0 / _MEMORY) ** len(sizes) + new", "self.counts + new", "nothing is discounted"),
         (".clip(_LEAST, _MOST)", "", "factor without limits"),
+        ("sizes = np.abs(whitened).ravel()", "sizes = whitened.ravel()", "negative errors are small"),
+        ("np.cumsum(counts[:-1]) / total", "np.cumsum(counts[1:]) / total", "fractions one bin off"),
+        ("float((size / _HALF_WIDTH)", "float(size", "quantile in place of a factor"),
     ],
     "estimators/units.py": [
         ("return np.round(values * _STEPS) / _STEPS", "return values", "last digits depend on the user's units"),
@@ -301,6 +518,29 @@ MUTANTS: dict[str, Faults] = {
         ("max(1, self.batch_size - len(state.pending_y))", "self.batch_size", "rows until the next step"),
         ("seed=state.seed,", "seed=0,", "random_state without effect"),
         ("number=state.n_steps,", "number=0,", "the same random numbers in every step"),
+        (
+            "n_missing = N_FIRST_ROWS - len(state.pending_y)",
+            "n_missing = N_FIRST_ROWS",
+            "first territory depends on the pieces",
+        ),
+        ("            calibration = calibration.updated(errors)\n", "            pass\n", "nothing is calibrated"),
+        (
+            "return state.calibration.factor if self.calibrated else 1.0",
+            "return state.calibration.factor",
+            "calibrated=False without effect",
+        ),
+        (
+            "None if each is None else each - shift",
+            "None if each is None else each + shift",
+            "evidence of territories in wrong units",
+        ),
+        ("Units.of(X, y, is_isotropic=False)", "Units.of(X, y)", "columns share a unit"),
+        (
+            "            bounds=np.stack([np.minimum(state.bounds[0], X.min(axis=0))",
+            "            bounds=np.stack([np.maximum(state.bounds[0], X.min(axis=0))",
+            "bounds do not grow",
+        ),
+        ("np.stack([with_variance(joint, each) for", "np.stack([joint for", "covariance without calibration"),
     ],
     "estimators/regressors.py": [
         ("            n_first=int(self.n_calibration),\n", "", "calibration from the first batch only"),
@@ -319,5 +559,25 @@ MUTANTS: dict[str, Faults] = {
         ),
         ("settings = {**PUBLISHED, **settings}", "settings = {**settings}", "defaults of format 1"),
         ('header.get("stretch", 1.0)', "1.0", "calibration factor of format 2"),
+    ],
+    "io/territories.py": [
+        ("stack += reversed(node.children)", "stack += node.children", "children in reverse order"),
+        ("nodes.append(-1 - node.axis)", "nodes.append(-1)", "all cuts along the first axis"),
+        (
+            "centres[others] = before.centres[sources]",
+            "centres[others] = before.centres[others]",
+            "centres of other territories",
+        ),
+        (
+            "shifts = (sources - np.arange(len(sources)))",
+            "shifts = (np.arange(len(sources)) - sources)",
+            "difference takes the wrong territories",
+        ),
+        ("        parts[name][is_new] = ", "        parts[name][~is_new][:0] = 0 * ", "new points of a difference"),
+        (
+            "np.maximum(data.precision, _LEAST_COMPACT_PRECISION)",
+            "data.precision",
+            "precisions that float32 cannot hold",
+        ),
     ],
 }

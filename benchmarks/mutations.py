@@ -39,10 +39,17 @@ OTHER_TESTS = {
         "estimators/test_bad_input.py",
         "estimators/test_streaming.py",
     ],
-    "estimators/methods.py": ["estimators/test_contract.py", "estimators/test_streaming.py"],
+    "estimators/methods.py": [
+        "rules/test_calibration.py",
+        "estimators/test_default.py",
+        "estimators/test_contract.py",
+        "estimators/test_streaming.py",
+    ],
     "estimators/state.py": ["estimators/test_streaming.py"],
     "estimators/regressors.py": ["estimators/test_settings.py"],
+    "ensemble/territories.py": ["estimators/test_default.py"],
     "io/codec.py": ["test_maps.py"],
+    "io/territories.py": ["test_maps.py"],
 }
 
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "_build", "*.egg-info")

@@ -9,7 +9,6 @@ measured again. An hour on one core; `--only toy --trials 1 --rows 500` takes so
 """
 
 import argparse
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from common import ROOT, Record, Results, interpolated, require_data
+import readme
+from common import Record, Results, interpolated, put_between, require_data
 from wgpr import LocalGPRegressor, WGPRegressor
 from wgpr.datasets import Dataset, load, two_regimes
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 
-PAGE, BEGIN, END = ROOT / "docs/streams.md", "<!-- measured by benchmarks/streams.py -->", "<!-- end of streams -->"
 ROWS_AT_A_TIME = 100
 
 # Parts of the method that may be replaced, and the settings that do so.
@@ -145,7 +144,7 @@ def parsed() -> argparse.Namespace:
         "--trials", type=int, default=5, help="splits or seeds of each stream; twice as many of the toy"
     )
     parser.add_argument("--without", default="", choices=["", *PARTS], help="a part that is replaced by the paper's")
-    parser.add_argument("--write", action="store_true", help="put the means into docs/streams.md")
+    parser.add_argument("--write", action="store_true", help="put the means into docs/streams.md and README.md")
     parser.add_argument("--rows", type=int, help="learn only the first so many rows")
     arguments = parser.parse_args()
     arguments.only = [name.strip() for name in arguments.only.split(";") if name.strip()]
@@ -174,7 +173,7 @@ def main() -> None:
 
 
 def write(records: list[Record]) -> None:
-    """Put a table of the means into docs/streams.md."""
+    """Put a table of the means into docs/streams.md, and the README's table of it."""
     columns = (
         "stream (trials)",
         "RMSE (least to greatest)",
@@ -182,12 +181,14 @@ def write(records: list[Record]) -> None:
         "NLPD",
         "models",
         "rows a second",
+        "queries a second",
     )
-    lines = [f"| {' | '.join((*columns, 'for comparison'))} |", "|---|---:|---|---:|---:|---:|---|"]
+    lines = [f"| {' | '.join((*columns, 'for comparison'))} |", "|---|---:|---|---:|---:|---:|---:|---|"]
     for name in dict.fromkeys(record["name"] for record in records):
         rows = [record for record in records if record["name"] == name]
         rmse, coverage = ([row[key] for row in rows] for key in ("rmse", "coverage"))
-        nlpd, models, speed = (np.mean([row[key] for row in rows]) for key in ("nlpd", "models", "rows_per_second"))
+        speeds = ("rows_per_second", "queries_per_second")
+        nlpd, models, *rates = (np.mean([row[key] for row in rows]) for key in ("nlpd", "models", *speeds))
         rivals = {"interpolation": "linear interpolation", "lgpr": "LGPR"}
         compared = [
             f"{word} {np.mean([row[key] for row in rows]):.3g}" for key, word in rivals.items() if key in rows[0]
@@ -198,12 +199,12 @@ def write(records: list[Record]) -> None:
             f"{np.mean(coverage):.1%} ({min(coverage):.0%} to {max(coverage):.0%})",
             f"{nlpd:.2f}",
             f"{models:.0f}",
-            f"{speed:,.0f}",
+            *(f"{rate:,.0f}" for rate in rates),
             ", ".join(compared),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    text = "\n".join(lines) + "\n"
-    PAGE.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}{END}", PAGE.read_text(), flags=re.DOTALL))
+    put_between(readme.STREAMS, *readme.STREAM_MARKERS, "\n".join(lines) + "\n")
+    readme.write()
 
 
 if __name__ == "__main__":

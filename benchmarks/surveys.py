@@ -4,12 +4,11 @@
 
 Whole lines are held out of `magnetic_rio` (every eighth) and whole segments of `magnetic_britain` (a tenth, at random).
 Other rows change a stream and compare with the unchanged one: columns in other units, a spike, rows given one by one.
-With `--write` the table replaces what is between the markers of docs/streams.md. Ten minutes on one core, most of
-them for `magnetic_britain`.
+With `--write` the table replaces what is between the markers of docs/streams.md, and that of README.md follows. Ten
+minutes on one core, most of them for `magnetic_britain`.
 """
 
 import argparse
-import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +18,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from common import ROOT, interpolated
+import readme
+from common import interpolated, put_between
 from wgpr import WGPRegressor
 from wgpr.datasets import Dataset, load
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 
-PAGE, BEGIN, END = ROOT / "docs/streams.md", "<!-- measured by benchmarks/surveys.py -->", "<!-- end of surveys -->"
 ROWS_AT_A_TIME = 1000
 
 Row = tuple[str, str]  # what is measured, and the result
@@ -133,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
     parser.add_argument("--only", default=";".join(STUDIES), help="names of studies, separated by semicolons")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/streams.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/streams.md and README.md")
     arguments = parser.parse_args()
     names = [name.strip() for name in arguments.only.split(";")]
     if unknown := [name for name in names if name not in STUDIES]:
@@ -142,8 +141,8 @@ def main() -> None:
     table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
     print(table)
     if arguments.write:
-        pattern = f"{re.escape(BEGIN)}.*?{re.escape(END)}"
-        PAGE.write_text(re.sub(pattern, lambda _: f"{BEGIN}\n{table}{END}", PAGE.read_text(), flags=re.DOTALL))
+        put_between(readme.STREAMS, *readme.SURVEY_MARKERS, table)
+        readme.write()
 
 
 if __name__ == "__main__":

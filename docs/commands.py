@@ -11,7 +11,8 @@ from wgpr.cli.app import app
 
 def reference(level: int) -> Iterator[str]:
     """Markdown about every command, with headings of this level."""
-    for name, command in get_command(app).commands.items():
+    for name, lazy in get_command(app).commands.items():
+        command = lazy.imported()
         yield f"{'#' * level} wgpr {name}\n"
         yield f"```console\n$ {usage(name, command)}\n```\n"
         yield cleandoc(command.help or "") + "\n"

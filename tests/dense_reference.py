@@ -35,6 +35,20 @@ def posterior(kernel, theta, mean, Z, t, precision, X):
     return Dense(mean + K_x.T @ inv(C) @ (t - mean), kernel(theta, X, X) - K_x.T @ inv(C) @ K_x)
 
 
+def information(kernel, theta, Z, precision):
+    """Of observations about the field, in nats."""
+    return 0.5 * slogdet(np.eye(len(Z)) + np.diag(precision) @ kernel(theta, Z, Z))[1]
+
+
+def information_lost(kernel, theta, Z, precision, kept, kept_precision):
+    """Bound on the loss by thinning: the trace that the kept places miss, and correlations between these."""
+    K, K_z = kernel(theta, kept, kept), kernel(theta, kept, Z)
+    missed = precision @ np.diag(kernel(theta, Z, Z) - K_z.T @ inv(K) @ K_z)
+    C = K - K_z @ inv(kernel(theta, Z, Z) + np.diag(1.0 / precision)) @ K_z.T
+    C_thinned = inv(inv(K) + np.diag(kept_precision))
+    return missed + 0.5 * (slogdet(C_thinned)[1] - slogdet(C)[1])
+
+
 def forecast(kernel, theta, mean, known, X, y, precision):
     """Log density of rows `y` (n, k) at `X` given what is known, (Z, t, precision); errors of each given all others."""
     predicted = posterior(kernel, theta, mean, *known, X)
@@ -55,7 +69,7 @@ def agreement(log_theta, other):
 
 
 def answer(territories, x):
-    """Mean (k,), variance and noise variance at the place `x` (d,): a literal transcription of docs/territories.md, 5."""
+    """Mean (k,), variance and noise variance at the place `x` (d,), literally as in docs/territories.md, 5."""
     d, n_models = len(x), len(territories.models)
     logs, grounds = territories.overview.log_thetas, territories.overview.grounds
     short = np.exp(np.quantile(logs[:, 1 : d + 1], 0.1, axis=0))

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from streams import assert_same_learning, travelling
 from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
@@ -30,6 +31,7 @@ SCRIPT = Path(sys.executable).with_name("wgpr")
 SETTINGS = {"threshold": 1.0, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
 SMALL = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
 NAMES = ["east", "north", "depth"]
+JSON_LINES = {"orient": "records", "lines": True}
 
 
 @pytest.fixture(autouse=True)
@@ -370,6 +372,33 @@ def test_settings_are_explained(wgpr):
     assert "max_samples" in text
 
 
+def test_settings_without_effect_stand_apart(wgpr, fitted_map):
+    def names(text):
+        return set(re.findall(r"(\w+)=", text))
+
+    of_the_paper = {"n_inducing", "n_candidates", "batch_size", "prediction", "learn_hyperparameters"}
+    of_the_paper |= {"optimizer_iterations", "splitting", "random_state"}
+    of_the_default, of_both = {"calibrated", "forgetting"}, {"threshold", "max_models", "kernel"}
+    default, _, paper = wgpr("settings", "wgpr")[1].rpartition("  threshold=")[2].partition("only for the method of")
+    assert names("threshold=" + default) == of_both | of_the_default
+    assert names(paper) == of_the_paper
+
+    def shown(path):
+        text = " ".join(wgpr("info", path)[1].partition("inputs ")[0].split())
+        used, _, unused = text.partition("without effect ")
+        return names(used), unused, set(json.loads(wgpr("info", path, "--json")[1])["without_effect"])
+
+    used, text, unused = shown(fitted_map)
+    assert (used, unused) == (of_both | of_the_paper, of_the_default)
+    assert text.strip() == "calibrated, forgetting (only for the default)"
+    assert wgpr("fit", "survey.csv", "-o", "b.map")[0] == 0
+    used, text, unused = shown("b.map")
+    assert (used, unused) == (of_both | of_the_default, of_the_paper)
+    assert text.strip().endswith("(only for the method of the paper)")
+    assert wgpr("fit", "survey.csv", "-m", "sparse", "-o", "c.map")[0] == 0
+    assert shown("c.map")[1:] == ("", set())
+
+
 def test_a_slow_link(wgpr, fitted_map):
     assert wgpr("compact", fitted_map, "-o", "ashore.map")[0] == 0
     write_survey("more.csv", 50, seed=3)  # no row waits then
@@ -479,13 +508,26 @@ def test_version_and_help(wgpr):
         assert (code, "Usage" in text, f" {command} " in listed) == (0, True, True)
 
 
+def test_the_list_of_commands_says_how_each_begins():
+    for name, command in get_command(cli.app).commands.items():
+        assert command.imported().help.partition("\n\n")[0].replace("\n", " ") == cli.COMMANDS[name][1]
+
+
+def test_help_imports_nothing_that_takes_long():
+    code = "import sys; from wgpr.cli.app import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(result.stdout.splitlines()[-1].split())
+    assert not modules & {"numpy", "scipy", "pandas", "sklearn", "matplotlib", "xarray"}
+    assert "wgpr.cli.app" in modules
+
+
 def test_the_target_is_never_an_input(wgpr, fitted_map):
     frame = survey(60)
     frame[["depth", "north", "east"]].to_csv("turned.csv", index=False)
     assert "learning depth from east, north" in wgpr("fit", "turned.csv", "--x", "east,north", *SMALL, "-o", "b.map")[2]
     assert "learning depth from east, north" in wgpr("fit", "survey.csv", "--y", "3", *SMALL, "-o", "b.map")[2]
     frame.rename(columns={"depth": "z"})[["z", "north", "east"]].to_csv("renamed.csv", index=False)
-    assert "learning z from east, north" in wgpr("update", fitted_map, "renamed.csv", "-o", "b.map")[2]
+    assert "learning z from east, north" in wgpr("update", fitted_map, "renamed.csv", "--y", "z", "-o", "b.map")[2]
     frame.assign(more=1.0).drop(columns="depth").assign(other=2.0).to_csv("unclear.csv", index=False)
     code, _, said = wgpr("update", fitted_map, "unclear.csv")
     assert (code, "--y" in said) == (1, True)
@@ -711,6 +753,59 @@ def test_what_was_guessed_is_said(wgpr):
     assert "warning: guessed" in wgpr("stream", "c.map", *SMALL, stdin=survey(30).to_csv(index=False))[2]
     code, _, said = wgpr("stream", "d.map", *SMALL, stdin=Path("unclear.csv").read_text())
     assert (code, "--y" in said, Path("d.map").exists()) == (2, True, False)
+
+
+def test_a_target_of_another_name_is_not_guessed(wgpr, fitted_map):
+    before = fitted_map.read_bytes()
+    survey(40, seed=1).rename(columns={"depth": "elev"}).to_csv("other.csv", index=False)
+    for command in (["update"], ["evaluate"], ["plot", "-o", "a.png", "--data"]):
+        code, out, said = wgpr(*command[:1], fitted_map, *command[1:], "other.csv")
+        told = "wgpr: the data have no column depth; it may be elev; name the target with --y\n"
+        assert (code, out, said) == (1, "", told)
+    assert fitted_map.read_bytes() == before
+    survey(40, seed=1)[["east", "north"]].to_csv("places.csv", index=False)
+    assert wgpr("update", fitted_map, "places.csv")[2].endswith("no column depth; name the target with --y\n")
+    assert wgpr("update", fitted_map, "other.csv", "--y", "elev")[0] == 0
+    assert load(fitted_map).n_samples_seen_ == 150
+
+
+def test_the_target_of_a_table_without_names_is_found_by_place(wgpr, fitted_map):
+    survey(40, seed=1).to_csv("plain.csv", index=False, header=False)
+    assert wgpr("update", fitted_map, "plain.csv")[0] == 0
+    assert load(fitted_map).n_samples_seen_ == 150
+
+
+def test_a_stream_without_the_target_says_that_its_lines_are_queries(wgpr, fitted_map):
+    frame = survey(5, seed=1).rename(columns={"depth": "elev"})
+    for stdin in (frame.to_csv(index=False), frame[["east", "north"]].to_csv(index=False), frame.to_json(**JSON_LINES)):
+        code, out, said = wgpr("stream", fitted_map, stdin=stdin)
+        assert (code, len(out.splitlines()), said.count("warning: standard input has no column depth")) == (0, 5, 1)
+        assert "--y" in said
+    assert wgpr("stream", fitted_map, "--y", "elev", stdin=frame.to_csv(index=False))[1] == ""
+
+
+def test_queries_of_a_stream_are_answered_without_a_warning(wgpr, fitted_map):
+    rows = survey(5, seed=1)
+    blank = rows.assign(depth="").to_csv(index=False)
+    places = rows[["east", "north"]].assign(id=1)
+    for stdin in (blank, places[["east", "north"]].to_csv(index=False, header=False), places.to_json(**JSON_LINES)):
+        code, out, said = wgpr("stream", fitted_map, stdin=stdin)
+        assert (code, len(out.splitlines()), "warning" in said) == (0, 5, False)
+
+
+def test_a_stream_takes_the_one_column_that_is_no_input_as_its_target(wgpr):
+    said = wgpr("stream", "a.map", "--x", "east,north", *SMALL, stdin=survey(30).to_csv(index=False))[2]
+    assert "learning depth from east, north\nwarning: guessed: target depth; use --y" in said
+    assert load("a.map").n_samples_seen_ == 30
+
+
+def test_the_column_of_weights_is_named(wgpr):
+    survey(30).assign(w=0.5).to_csv("weighted.csv", index=False)
+    columns = ["--x", "east,north", "--y", "depth", "--weight", "w"]
+    told = "learning depth from east, north, with weights w\n"
+    assert told in wgpr("fit", "weighted.csv", *columns, "-o", "a.map")[2]
+    assert told in wgpr("update", "a.map", "weighted.csv", "--weight", "w", "--force")[2]
+    assert told in wgpr("stream", "b.map", *columns, stdin=Path("weighted.csv").read_text())[2]
 
 
 def test_the_demo_takes_no_line_number_as_the_target(wgpr, monkeypatch):

@@ -37,12 +37,13 @@ from streams import (
 from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
 from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.territories import TerritorySettings, _Learning
 from wgpr.gp.sparse import SparseLearner
 from wgpr.io import container
 from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
-from wgpr.io.territories import unpack_cuts
+from wgpr.io.territories import apply_difference, pack_difference, unpack_cuts
 from wgpr.rules.prediction import Nearest
 
 ROOT = Path(__file__).parents[1]
@@ -584,8 +585,9 @@ def test_territories_go_on_as_if_there_had_been_no_break(n_before, n_outputs, tm
     parts = load(tmp_path / "a.map")
     parts.partial_fit(X[n_before:], y[n_before:], weights[n_before:])
     assert_same_learning(parts, whole)
-    for name in ("centres", "log_thetas", "spreads"):
-        np.testing.assert_array_equal(getattr(parts._state.ensemble, name), getattr(whole._state.ensemble, name))
+    for name in ("centres", "log_thetas", "spreads", "grounds"):
+        found, expected = (getattr(each._state.ensemble.overview, name) for each in (parts, whole))
+        np.testing.assert_array_equal(found, expected)
     assert parts._state.ensemble.cuts == whole._state.ensemble.cuts
     np.testing.assert_array_equal(parts._state.calibration.counts, whole._state.calibration.counts)
 
@@ -627,6 +629,32 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
     assert max_models is None or any(record.merged for record in estimator.history_)
     again = ashore.partial_fit(*rough(300, seed=5, n_outputs=n_outputs))
     assert again.n_samples_seen_ == 2300
+
+
+def test_a_difference_after_a_merge_gives_territories_other_numbers():
+    before = many_territories()._state.ensemble
+    learning = _Learning(before, TerritorySettings(before.kernel), 0)
+    first, second = next(pair for pair in learning._oldest_pairs() if max(pair) < len(before) - 1)
+    low, high = sorted((first, second))
+    learning._merge(first, second)
+    after = learning.territories()
+    applied = apply_difference(before, pack_difference(before, after), 2, (), len(after), before.n_learned)
+    assert [number for number, model in enumerate(applied.models) if model is not after.models[number]] == [low]
+    assert after.models[high] is before.models[-1]
+    both = after.models[low]
+    np.testing.assert_allclose(applied.overview.centres, after.overview.centres, rtol=1e-6)
+    np.testing.assert_allclose(applied.overview.grounds, after.overview.grounds, rtol=1e-6)
+    np.testing.assert_allclose(applied.models[low].data.Z, both.data.Z, rtol=1e-6)
+
+
+def test_a_compact_map_of_a_spike_with_next_to_no_weight(tmp_path):
+    X, y = rough(300)
+    y[[40, 250]] += 1e14
+    estimator = WGPRegressor().fit(X, y)
+    assert min(model.data.precision.min() for model in estimator.models_) < np.finfo(np.float32).tiny
+    compact, expected = saved_and_loaded(estimator, tmp_path, compact=True), estimator.predict(X)
+    np.testing.assert_allclose(compact.predict(X), expected, atol=1e-3)
+    assert np.abs(expected).max() < 2.0
 
 
 def test_a_difference_of_one_territory_is_small():

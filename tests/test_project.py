@@ -171,6 +171,12 @@ def test_the_reference_has_every_public_name():
     assert set(wgpr.__all__) <= set(re.findall(r"^#+ `(\w+)`$", text, flags=re.MULTILINE))
 
 
+def test_the_readme_has_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    readme = importlib.import_module("readme")
+    assert readme.between(readme.README.read_text(), *readme.MARKERS) == f"\n{readme.text()}"
+
+
 def test_links_of_the_pages_lead_somewhere():
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\((?!http|#|mailto)([^)#\s]+)", page.read_text()):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wgpr.ensemble.cuts import Cuts, adjacent, built, divided, merged, path_to, renumbered, route
+from wgpr.ensemble.cuts import Cuts, adjacent, built, divided, median_cut, merged, path_to, renumbered, route
 
 BOX = 10.0
 
@@ -123,6 +123,19 @@ def test_a_place_on_a_cut_belongs_below_it():
     np.testing.assert_array_equal(route(node, np.array([[1.0], [np.nextafter(1.0, 2.0)]])), [0, 1])
     again = divided(node, np.array([1.0]), 0, 0.5, (0, 2))  # a place on a cut is found again
     np.testing.assert_array_equal(route(again, np.array([[0.5], [1.0], [1.5]])), [0, 2, 1])
+
+
+def test_the_number_decides_for_a_place_that_was_rounded():
+    node = Cuts(0, (1.0,), (0, Cuts(1, (5.0,), (1, 2))))
+    after = divided(node, np.array([1.0, 7.0]), 0, 3.0, (2, 3))  # the place belongs to territory 0
+    places = np.array([[0.5, 7.0], [2.0, 4.0], [2.0, 7.0], [4.0, 7.0]])
+    np.testing.assert_array_equal(route(after, places), [0, 1, 2, 3])
+
+
+def test_a_territory_is_cut_where_it_is_longest_in_length_scales():
+    Z = np.column_stack([np.linspace(0.0, 10.0, 11), np.linspace(0.0, 4.0, 11)])
+    assert median_cut(Z, np.array([1.0, 1.0])) == (0, 5.0)
+    assert median_cut(Z, np.array([5.0, 1.0])) == (1, 2.0)
 
 
 def test_a_long_line_makes_no_deep_tree():

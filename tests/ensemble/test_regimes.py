@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import dense_reference as dense
 from streams_of_rows import answers_of
 from wgpr.ensemble.regimes import find_regime
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
-from wgpr.ensemble.territory import ALONE, Territory, fitted
+from wgpr.ensemble.territory import ALONE, Territory, fitted, forecast
 from wgpr.gp.kernels import RationalQuadratic
 
 RQ = RationalQuadratic()
@@ -60,6 +61,38 @@ def test_two_halves(sign, is_another):
 def test_rows_among_the_old_are_no_other_regime():
     rng = np.random.default_rng(1)
     assert regime_unless_fitted(looked_at(rng.uniform(0, 5, (60, 1)), rng.uniform(0, 5, (60, 1)))) is None
+
+
+def test_rows_half_among_the_old_are_no_other_regime():
+    old, new = np.linspace(0.0, 5.0, 60)[:, None], np.linspace(2.5, 7.5, 60)[:, None]
+    assert regime_unless_fitted(looked_at(old, new)) is None
+
+
+def test_rows_of_the_old_regime_come_first():
+    """The cut is where the regime begins, not where the new rows begin."""
+    rng = np.random.default_rng(0)
+    old, new = np.linspace(0.0, 5.0, 60)[:, None], np.linspace(5.1, 12.0, 90)[:, None]
+    territory = Territory.begin(RQ, old, smooth(old, rng), np.ones(60))
+    y = np.where(new < 8.0, smooth(new, rng), rugged(new, rng))
+    regime = regime_unless_fitted(territory.with_rows(new, y, np.ones(90), 0))
+    assert regime.position == pytest.approx(8.0, abs=0.4)
+
+
+def test_log_evidence_of_another_regime():
+    """Rows alone, with their weights and their own mean, minus the penalty; and those before the cut as forecast."""
+    rng, weights = np.random.default_rng(0), np.random.default_rng(1).uniform(0.1, 10.0, 60)
+    old, new = np.linspace(0.0, 5.0, 60)[:, None], np.linspace(5.1, 8.0, 60)[:, None]
+    territory = Territory.begin(RQ, old, smooth(old, rng), np.ones(60))
+    territory = territory.with_rows(new, 50.0 + rugged(new, rng), weights, 0)
+    regime, rows = regime_unless_fitted(territory), territory.new_rows
+    behind = sides(regime, rows.Z)
+    np.testing.assert_allclose(regime.mean, rows.t[behind].mean(axis=0))
+    alone = dense.log_evidence(
+        RQ, regime.theta, rows.Z[behind], rows.t[behind] - regime.mean, 1.0 / weights[behind], behind[behind]
+    )
+    _, given_known = forecast(territory, None)
+    penalty = 0.5 * (len(regime.theta.to_log()) + 1) * np.log1p(behind.sum())
+    assert regime.log_evidence == pytest.approx(given_known[(~behind).sum()] + alone - penalty, rel=1e-6)
 
 
 def test_too_few_rows():

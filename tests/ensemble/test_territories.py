@@ -2,15 +2,17 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
-from wgpr.ensemble.cuts import adjacent, route
+from wgpr.ensemble.cuts import Cuts, adjacent, route
 from wgpr.ensemble.territories import Territories, TerritorySettings, _Learning, learn
-from wgpr.gp.kernels import RationalQuadratic
+from wgpr.ensemble.territory import Territory, fitted
+from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
 
 RQ = RationalQuadratic()
 
@@ -109,7 +111,9 @@ def test_every_territory_holds_its_ground(many):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == len(X)
     assert max(len(model.data) for model in territories.models) <= TerritorySettings.sizes(2)[0]
-    np.testing.assert_array_equal(territories.overview.log_thetas, [model.theta.to_log() for model in territories.models])
+    np.testing.assert_array_equal(
+        territories.overview.log_thetas, [model.theta.to_log() for model in territories.models]
+    )
 
 
 def test_arrays_of_territories_fit_after_merging():
@@ -117,7 +121,9 @@ def test_arrays_of_territories_fit_after_merging():
     territories, records, _ = learned(X, y, max_models=4)
     assert len(territories) <= 4
     assert any(record.merged for record in records)
-    np.testing.assert_array_equal(territories.overview.log_thetas, [model.theta.to_log() for model in territories.models])
+    np.testing.assert_array_equal(
+        territories.overview.log_thetas, [model.theta.to_log() for model in territories.models]
+    )
     for number, model in enumerate(territories.models):
         assert (route(territories.cuts, model.data.Z) == number).all()
     assert sum(model.n_seen for model in territories.models) == 1500
@@ -177,7 +183,9 @@ def test_a_survey_that_is_given_twice_tells_nothing_more():
     assert [sum(model.n_seen for model in each.models) for each in (once, more)] == [1000, 3000]
     assert len(more) <= len(once) + 1
     assert sum(map(len, whitened)) <= len(y)  # no copy is forecast
-    np.testing.assert_allclose(np.median(more.overview.log_thetas, axis=0), np.median(once.overview.log_thetas, axis=0), atol=0.1)
+    np.testing.assert_allclose(
+        np.median(more.overview.log_thetas, axis=0), np.median(once.overview.log_thetas, axis=0), atol=0.1
+    )
     places = rng.uniform(-2.0, 2.0, (500, 2))
     ours, theirs = answers_of(once, places), answers_of(more, places)
     assert np.mean(theirs.variance) > 0.8 * np.mean(ours.variance)
@@ -191,9 +199,89 @@ def test_equal_values_at_a_station_are_no_copies():
     territories, _, _ = learned(X, y)
     stations = np.arange(5.0)[:, None]
     mean, variance, noise, _ = answers_of(territories, stations)
-    np.testing.assert_allclose(mean, [[y[X == station].mean()] for station in range(5)], atol=0.15)
+    np.testing.assert_allclose(mean, [[y[station == X].mean()] for station in range(5)], atol=0.15)
     np.testing.assert_allclose(np.sqrt(noise), 1.04, rtol=0.15)
     assert variance.max() < 0.02
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_another_regime_has_its_side_of_the_cut(sign):
+    X, y, _ = two_regimes(3000, random_state=0)
+    territories, records, _ = learned(sign * (X / 75.0 - 2.0), y[:, None])
+    assert any(record.evidence_new is not None for record in records)
+    for number, model in enumerate(territories.models):
+        assert (route(territories.cuts, model.data.Z) == number).all()
+    smooth, rugged = (
+        territories.models[number] for number in route(territories.cuts, sign * np.array([[-1.9], [1.9]]))
+    )
+    assert rugged.theta.lengthscales[0] < 0.5 * smooth.theta.lengthscales[0]
+
+
+def test_rows_of_another_regime_have_its_noise():
+    X, y, _ = two_regimes(3000, random_state=0)
+    X, y, weights = X / 75.0 - 2.0, y[:, None], np.ones(3000)
+    territories, start, records = Territories.begin(RQ, X[:20], y[:20], weights[:20]), 20, []
+    while not any(record.evidence_new is not None for record in records):
+        rows = slice(start, start + 10)
+        territories, records, _ = learn(territories, TerritorySettings(RQ), X[rows], y[rows], weights[rows], 0)
+        start += 10
+    old, new = territories.models
+    assert new.data.is_row.all()
+    assert new.theta.noise != old.theta.noise
+    np.testing.assert_allclose(new.data.precision, new.theta.noise**-2)
+
+
+# Merging
+
+
+def row_of_territories(steps):
+    """Territories along a line, the first visited longest ago; steps : of the log noise from each to the next."""
+    rng, models = np.random.default_rng(0), []
+    for number, log_noise in enumerate(np.cumsum([-1.0, *steps])):
+        X = np.linspace(number, number + 1.0, 20, endpoint=False)[:, None] + 0.01
+        model = Territory.begin(RQ, X, np.sin(X) + 0.1 * rng.normal(size=X.shape), np.ones(20))
+        theta = Hyperparameters(1.0, np.ones(1), np.exp(log_noise), RQ.initial_shape())
+        models.append(replace(model.with_theta(theta), visited=20 * (number + 1)))
+    n = len(models)
+    return Territories.of(models, Cuts(0, tuple(map(float, range(1, n))), tuple(range(n))))
+
+
+def test_the_pair_that_agrees_best_among_the_oldest_is_merged():
+    """The pair (9, 10) agrees as well, and was visited lately."""
+    before = row_of_territories([0.3, 0.2, -0.3, 0.0, 0.2, -0.3, 0.2, 0.3, -0.3, 0.0, 0.3])
+    X = np.linspace(11.01, 11.99, 20)[:, None]
+    after, (record,), _ = learn(before, TerritorySettings(RQ, max_models=11), X, np.sin(X), np.ones(20), 0)
+    assert record.merged == ((3, 4),)
+    assert len(after) == 11
+    merged, pair = after.models[3], before.models[3:5]
+    log_noise = np.log([model.theta.noise for model in pair])
+    assert np.log(merged.theta.noise) == pytest.approx(log_noise.mean())
+    np.testing.assert_allclose(merged.data.precision, merged.theta.noise**-2)
+    np.testing.assert_array_equal(merged.data.Z, np.concatenate([model.data.Z for model in pair]))
+    assert (merged.n_seen, merged.n_fitted, merged.visited) == (40, 40, 100)
+    for number, model in enumerate(after.models):
+        assert (route(after.cuts, model.data.Z) == number).all()
+
+
+# Neighbours
+
+
+def test_neighbours_are_other_territories(monkeypatch):
+    n_halos = 0
+
+    def checked(territory, surroundings):
+        nonlocal n_halos
+        if surroundings.halo is not None:
+            own = {row.tobytes() for row in territory.data.Z}
+            assert not own & {row.tobytes() for row in surroundings.halo.Z}
+            assert 0 < len(surroundings.halo) <= 100
+            assert len(surroundings.log_theta) == len(surroundings.spread) <= 8
+            n_halos += 1
+        return fitted(territory, surroundings)
+
+    monkeypatch.setattr("wgpr.ensemble.territories.fitted", checked)
+    learned(*wavy(700))
+    assert n_halos > 3
 
 
 def test_places_of_equal_coordinates_divide():
@@ -223,6 +311,15 @@ def test_forgetting_follows_a_field_that_changes():
     }  # fmt: skip
     assert error[0.5] < 0.2
     assert error[0.5] < 0.75 * error[0.0]
+
+
+def test_new_rows_are_not_forgotten():
+    X, y = wavy(40)
+    territories, (record,), _ = learned(X, y, forgetting=0.5)  # one look, at twice the first rows
+    (territory,) = territories.models
+    assert record.n_samples == 20
+    expected = np.repeat([0.5**0.2, 1.0], 20)
+    np.testing.assert_allclose(territory.data.precision * territory.theta.noise**2, expected)
 
 
 def test_log_evidence_is_moderate():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dense_reference as dense
-from wgpr.ensemble.territory import ALONE, Surroundings, Territory, fitted, forecast
+from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
 from wgpr.gp.kernels import RationalQuadratic, SquaredExponential
-from wgpr.gp.pseudodata import PseudoData
+from wgpr.gp.pseudodata import PseudoData, thin
 
 RQ = RationalQuadratic()
 
@@ -55,6 +55,14 @@ def test_forecast(k, has_halo):
 
 def test_rows_like_the_others_are_no_surprise():
     assert not forecast(with_new_rows(), None)[0].is_surprising
+
+
+def test_one_row_alone_is_no_surprise():
+    errors = np.ones((25, 1))
+    errors[7] = 15.0
+    assert not Forecast(0.0, errors, np.ones(25)).is_surprising
+    errors[7:10] = 5.0
+    assert Forecast(0.0, errors, np.ones(25)).is_surprising
 
 
 def test_the_order_of_rows_does_not_change_their_density():
@@ -157,6 +165,50 @@ def test_neighbours_inform_the_fit():
     alone, together = (fitted(small, each).theta.to_log() for each in (ALONE, surroundings))
     distance = [np.abs(each - neighbour.theta.to_log()).max() for each in (alone, together)]
     assert distance[1] < 0.5 * distance[0]
+
+
+def neighbours(territory, n, halo=None):
+    """Several neighbours with the hyperparameters of a territory."""
+    return Surroundings(halo, np.repeat(territory.theta.to_log()[None], n, 0), np.repeat(territory.spread[None], n, 0))
+
+
+def deviation(territory, other):
+    """Root mean square difference of log hyperparameters."""
+    return np.sqrt(np.mean((territory.theta.to_log() - other.theta.to_log()) ** 2))
+
+
+def test_hyperparameters_of_neighbours_are_the_prior():
+    """The more neighbours agree, the closer to them; a single one may be wrong."""
+    small, neighbour = begun(15, seed=3), begun(150, seed=4)
+    alone, one, eight = (deviation(fitted(small, neighbours(neighbour, n)), neighbour) for n in (0, 1, 8))
+    assert eight < 0.75 * one
+    assert one < 0.75 * alone
+
+
+def test_the_halo_takes_part_in_the_fit():
+    small, neighbour = begun(15, seed=3), begun(150, seed=4)
+    alone, together = (fitted(small, neighbours(neighbour, 0, halo)) for halo in (None, neighbour.data))
+    assert deviation(together, neighbour) < 0.5 * deviation(alone, neighbour)
+    np.testing.assert_array_equal(together.data.Z, small.data.Z)
+
+
+def test_the_noise_is_that_of_own_rows():
+    """The halo may be more precise than it says."""
+    X, y = stream(100, seed=6, noise=0.0)
+    halo = PseudoData.of_rows(X, y, np.ones(100), 0.2)
+    territory = begun(60)
+    alone, together = (fitted(territory, neighbours(territory, 0, each)).theta.noise for each in (None, halo))
+    assert together == pytest.approx(alone, rel=0.15)
+
+
+def test_a_thinned_territory_stays_close_to_its_hyperparameters():
+    """Pseudo-data do not say how large the noise is."""
+    territory = fitted(begun(300, seed=2), ALONE)
+    data = thin(RQ, territory.theta, territory.mean, territory.data, 100)
+    thinned = replace(territory, data=data, n_known=len(data))
+    far = territory.theta.to_log() + np.array([0.0, 0.0, 0.0, 0.0, 1.5])
+    for surroundings in (ALONE, Surroundings(None, far[None], territory.spread[None])):
+        assert fitted(thinned, surroundings).theta.noise == pytest.approx(territory.theta.noise, rel=0.1)
 
 
 def test_a_part():

@@ -46,7 +46,9 @@ def test_two_regimes():
     """
     lines = [two_regimes(random_state=seed) for seed in range(3)]
     results = [scores_of_defaults(X[::2], y[::2], X[1::2], y[1::2]) for X, y, _ in lines]
-    assert np.mean([found.rmse for found, _ in results]) <= 0.265  # 0.251, 0.250, 0.288: a row of the third is on the border of the regimes, where the field jumps
+    assert (
+        np.mean([found.rmse for found, _ in results]) <= 0.265
+    )  # 0.251, 0.250, 0.288: a row of the third is on the border of the regimes, where the field jumps
     assert 0.94 <= np.mean([found.coverage for found, _ in results]) <= 0.998  # 1.000, 0.991, 0.991
     assert all(2 <= n_models <= 3 for _, n_models in results)  # 2
 

@@ -31,6 +31,15 @@ def assert_same_answers(one, other, X, **tolerance):
         np.testing.assert_allclose(mine, others, **tolerance)
 
 
+def test_bounds_are_those_of_all_rows():
+    X, y, _ = bumps(100)
+    order = np.argsort(np.abs(X - 5.0).max(axis=1))  # the outermost come last
+    estimator = WGPRegressor()
+    for rows in np.array_split(order, 4):
+        estimator.partial_fit(X[rows], y[rows])
+    np.testing.assert_array_equal(estimator.bounds_, [X.min(axis=0), X.max(axis=0)])
+
+
 # No row waits
 
 
@@ -115,6 +124,14 @@ def test_units(unit, target_unit):
     other = WGPRegressor().fit(unit * X, target_unit * y).predict(unit * X, return_std=True)
     np.testing.assert_allclose(other[0] / target_unit, mean, atol=1e-6)
     np.testing.assert_allclose(other[1] / target_unit, std, atol=1e-6)
+
+
+def test_log_evidence_is_of_targets_in_their_unit():
+    X, y, _ = bumps(300)
+    metres, kilometres = (WGPRegressor().fit(X, unit * y).history_ for unit in (1.0, 0.001))
+    assert [record.n_samples for record in metres] == [record.n_samples for record in kilometres]
+    for one, other in zip(metres, kilometres, strict=True):
+        assert other.evidence[0] - one.evidence[0] == pytest.approx(one.n_samples * np.log(1000.0), abs=1e-3)
 
 
 def test_columns_of_different_scale():

@@ -6,7 +6,7 @@ import pytest
 import dense_reference as dense
 from reference import ALL_KERNELS
 from wgpr.gp.kernels import Hyperparameters, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.gp.pseudodata import Posterior, PseudoData, thin
+from wgpr.gp.pseudodata import Posterior, PseudoData, from_posterior, thin
 
 
 def theta_of(kernel, d, lengthscale=1.0, noise=0.3):
@@ -168,6 +168,8 @@ def test_extreme_values_are_clipped():
         error = np.abs(means - expected.mean)[:, 0] / np.sqrt(np.diag(expected.covariance))
         assert np.median(error) < 1.0
         assert error.max() < 6.0
+        deviation = np.abs(thinned.t - expected.mean)[:, 0] * np.sqrt(thinned.precision)
+        assert deviation.max() == pytest.approx(4.0)
 
 
 def test_between_kept_places():
@@ -192,6 +194,31 @@ def test_none_if_too_much_would_be_lost():
     error = (means - expected.mean)[:, 0] / np.sqrt(np.diag(expected.covariance))
     assert np.abs(error).max() < 1.0
     np.testing.assert_allclose(variance, np.diag(expected.covariance), rtol=0.01)
+
+
+@pytest.mark.parametrize("kernel", [RationalQuadratic(2.0), Matern52()], ids=str)
+def test_the_loss_that_is_allowed(kernel):
+    """A hundredth of the information in the rows, or 0.02 nats for each of them, whichever is more."""
+    data, theta, mean = dense_rows(1, 200, width=8.0), theta_of(kernel, 1), np.zeros(1)
+    information = dense.information(kernel, theta, data.Z, data.precision)
+    allowed, decisions = max(0.01 * information, 0.02 * len(data)), set()
+    for n_most in range(8, 40, 2):
+        thinned = thin(kernel, theta, mean, data, n_most, at_any_loss=True)
+        lost = dense.information_lost(kernel, theta, data.Z, data.precision, thinned.Z, thinned.precision)
+        assert (thin(kernel, theta, mean, data, n_most) is None) == (lost > allowed)
+        decisions.add(lost > allowed)
+    assert decisions == {True, False}
+
+
+def test_pseudo_data_of_a_given_posterior():
+    kernel, mean, data = Matern52(), np.array([5.0, -2.0]), spread_out(k=2)
+    theta = theta_of(kernel, 2)
+    expected, variance = Posterior(kernel, theta, mean, data).predict(data.Z)
+    found = from_posterior(kernel, theta, mean, data.Z, expected, variance)
+    assert len(found) == len(data)
+    means, variances = Posterior(kernel, theta, mean, found).predict(data.Z)
+    np.testing.assert_allclose(means, expected, atol=1e-6)
+    np.testing.assert_allclose(variances, variance, rtol=2e-3)
 
 
 def test_thinning_of_equal_places_and_of_one():

@@ -1,22 +1,63 @@
-"""The command line: the list of the commands, which are in the modules beside this one."""
+"""The command line: the list of the commands, which are in the modules beside this one.
 
+A module is imported when one of its commands is used: NumPy, pandas and scikit-learn take seconds to import.
+"""
+
+from importlib import import_module
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, run_app, stdout
-from wgpr.cli.learn import choose_columns, fit, update
-from wgpr.cli.query import evaluate, grid, predict, read_all
-from wgpr.cli.saving import apply, compact, diff
-from wgpr.cli.settings import open_table, read_configuration, settings
-from wgpr.cli.show import info, plot
-from wgpr.cli.stream import stream
+from wgpr.cli.console import run_app, stdout
+
+# Module and first sentence of each command.
+COMMANDS = {
+    "demo": ("demo", "Learn a survey of real terrain, flown in lines with a noisy altimeter."),
+    "fit": ("learn", "Learn a new map from a survey."),
+    "update": ("learn", "Learn more rows, exactly as if the map had learned all rows at once."),
+    "stream": ("stream", "Learn rows of standard input, and answer queries on standard output."),
+    "predict": ("query", "Predict at the places of a table."),
+    "grid": ("query", "Predict on a regular grid, as NetCDF with CF attributes for xarray, QGIS or GMT."),
+    "evaluate": ("query", "Score the predictions of other data, and their uncertainty."),
+    "info": ("show", "Print what is in a map: settings, models, extents, size, last steps."),
+    "plot": ("show", "Draw a map: mean, uncertainty, regions of the local models, and the history of decisions."),
+    "settings": ("settings", "List the methods, or explain the settings of one."),
+    "compact": ("saving", "Make a small copy of a map for a slow link: float32, only what prediction needs."),
+    "diff": ("saving", "Save what changed in a map, for a slow link: only the local models that learned something."),
+    "apply": ("saving", "Apply a difference to a map."),
+}
+
+
+class LazyCommand(TyperCommand):
+    """A command that is known by its first sentence until it is used."""
+
+    def __init__(self, name: str, module: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._module = module
+
+    def imported(self) -> Any:
+        """The command with its parameters and its whole help."""
+        command = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        command.command(self.name)(getattr(import_module(f"wgpr.cli.{self._module}"), str(self.name)))
+        return get_command(command)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.imported().make_context(info_name, args, parent, **extra)
+
+
+class LazyGroup(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, about in COMMANDS.items():
+            self.add_command(LazyCommand(name, *about))
+
 
 app = typer.Typer(
     name="wgpr",
+    cls=LazyGroup,
     epilog="Start with `wgpr demo`. Then: `wgpr fit survey.csv --x east,north --y depth -o lake.map`",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -46,42 +87,3 @@ def _common_options(
     ] = False,
 ) -> None:
     """Online Gaussian process regression: learn a map from a survey, update it, and predict with it."""
-
-
-@app.command()
-@opt.with_table_options
-def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report and the map.")
-    ] = Path("wgpr-demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller survey, in about 10 seconds.")] = False,
-    data: Annotated[list[str], typer.Option(metavar="FILE", help="Your own survey.")] = [],  # noqa: B006
-    x: opt.X = "",
-    y: opt.Y = "",
-    seed: Annotated[int, typer.Option(metavar="SEED", min=0, help="Seed of all random numbers.")] = 0,
-    *,
-    tables: dict[str, Any],
-) -> None:
-    """Learn a survey of real terrain, flown in lines with a noisy altimeter.
-
-    WGPR, one streamed Gaussian process and linear interpolation learn the same survey. A table shows how accurate each
-    is at points that none has seen. A report in HTML shows the maps, their uncertainty, and the history of decisions.
-
-    Example: `wgpr demo --data survey.csv --x east,north --y depth`
-    """
-    from wgpr.cli.demo import run_demo  # matplotlib takes long to import
-
-    if output.is_file():
-        raise UsageError(f"{output} is a file and the report needs a folder; name another with -o")
-    survey = None
-    if data:
-        configuration = read_configuration()
-        table = open_table(data, tables, configuration.table)
-        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
-        rows = read_all(table, columns)
-        survey = rows[:, :-1], rows[:, -1], columns
-    run_demo(output, quick=quick, data=survey, seed=seed)
-
-
-for _command in (fit, update, stream, predict, grid, evaluate, info, plot, settings, compact, diff, apply):
-    app.command()(_command)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -15,7 +16,11 @@ from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import QhullError
 
 from wgpr import plots, report
-from wgpr.cli.console import format_count, inform, progress_bar, stderr, stdout
+from wgpr.cli import options as opt
+from wgpr.cli.console import UsageError, format_count, inform, progress_bar, stderr, stdout
+from wgpr.cli.learn import choose_columns
+from wgpr.cli.query import read_all
+from wgpr.cli.settings import open_table, read_configuration
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
 from wgpr.gp.linalg import Array, one_blas_thread
@@ -64,6 +69,38 @@ class MethodResult:
     kilobytes: float
     mean: Array
     std: Array | None
+
+
+@opt.with_table_options
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report and the map.")
+    ] = Path("wgpr-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller survey, in about 10 seconds.")] = False,
+    data: Annotated[list[str], typer.Option(metavar="FILE", help="Your own survey.")] = [],  # noqa: B006
+    x: opt.X = "",
+    y: opt.Y = "",
+    seed: Annotated[int, typer.Option(metavar="SEED", min=0, help="Seed of all random numbers.")] = 0,
+    *,
+    tables: dict[str, Any],
+) -> None:
+    """Learn a survey of real terrain, flown in lines with a noisy altimeter.
+
+    WGPR, one streamed Gaussian process and linear interpolation learn the same survey. A table shows how accurate each
+    is at points that none has seen. A report in HTML shows the maps, their uncertainty, and the history of decisions.
+
+    Example: `wgpr demo --data survey.csv --x east,north --y depth`
+    """
+    if output.is_file():
+        raise UsageError(f"{output} is a file and the report needs a folder; name another with -o")
+    survey = None
+    if data:
+        configuration = read_configuration()
+        table = open_table(data, tables, configuration.table)
+        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
+        rows = read_all(table, columns)
+        survey = rows[:, :-1], rows[:, -1], columns
+    run_demo(output, quick=quick, data=survey, seed=seed)
 
 
 class DemoResult(NamedTuple):

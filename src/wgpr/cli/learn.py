@@ -96,23 +96,23 @@ def update(
         require_online(model)
         require_weights(model, weight)
         columns = columns_of_map(model, table, opt.split_names(x), y or None, weight)
-        names = columns[:-1] if weight else columns
-        announce_columns(names, names[:-1], names[-1])
+        announce_columns(columns, columns, columns[-1], has_weights=bool(weight))  # the map names them
         exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, force=force))
 
 
 def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
     """The inputs, the target and, last, the weights if they have a column, of a new map."""
     columns = columns_to_learn(table, x, y, weight)
-    announce_columns(columns[:-1] if weight else columns, x, y)
+    announce_columns(columns, x, y, has_weights=bool(weight))
     return columns
 
 
-def announce_columns(columns: Sequence[str], x: Sequence[str], y: str | None) -> None:
+def announce_columns(columns: Sequence[str], x: Sequence[str], y: str | None, *, has_weights: bool) -> None:
     """Say which columns are learned and, if the user has not given all of `x` and `y`, which of them were guessed."""
-    inform(f"learning {columns[-1]} from {', '.join(columns[:-1])}")
-    guessed = {} if x else {"--x": f"inputs {', '.join(columns[:-1])}"}
-    guessed |= {} if y else {"--y": f"target {columns[-1]}"}
+    *inputs, target = columns[:-1] if has_weights else columns
+    inform(f"learning {target} from {', '.join(inputs)}{f', with weights {columns[-1]}' if has_weights else ''}")
+    guessed = {} if x else {"--x": f"inputs {', '.join(inputs)}"}
+    guessed |= {} if y else {"--y": f"target {target}"}
     if guessed:
         warn(f"guessed: {'; '.join(guessed.values())}; use {' and '.join(guessed)} to choose others")
 

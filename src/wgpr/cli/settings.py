@@ -12,7 +12,7 @@ import typer
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform, stdout
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.estimators.regressors import METHODS
+from wgpr.estimators.regressors import METHODS, settings_without_effect
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.io.codec import from_json
 from wgpr.io.tables import Table, TableFormat, expand
@@ -127,7 +127,14 @@ def settings(
 ) -> None:
     """List the methods, or explain the settings of one."""
     for name in [method] if method else METHODS:
-        defaults = ", ".join(f"{key}={value!r}" for key, value in settings_of(name).items())
+        defaults, unused = settings_of(name), settings_without_effect(METHODS[name]())
         text = (getdoc(METHODS[name]) or "").replace("Parameters\n----------", "Settings").partition("\nAttributes")[0]
         stdout.print(text if method else f"{name}: {text.splitlines()[0]}", markup=False)
-        stdout.print(f"  {defaults}", markup=False)
+        stdout.print(f"  {_listed(defaults, [key for key in defaults if key not in unused])}", markup=False)
+        if unused:
+            condition = "only for the method of the paper, with a number as threshold or another splitting"
+            stdout.print(f"  {condition}: {_listed(defaults, unused)}", markup=False)
+
+
+def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(f"{name}={values[name]!r}" for name in names)

@@ -17,6 +17,7 @@ from wgpr.cli.query import learn_waiting_rows, read_all
 from wgpr.cli.settings import open_table
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.regressors import settings_without_effect
 from wgpr.io import container
 from wgpr.io.columns import columns_of_map
 from wgpr.io.files import replace_file
@@ -42,6 +43,7 @@ def summarize(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) 
     return {
         "estimator": type(model).__name__,
         "settings": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "without_effect": list(settings_without_effect(model)),
         "inputs": input_names(model),
         "target": target_name(model),
         "samples": model.n_samples_seen_,
@@ -94,9 +96,13 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
     """Print what `summarize` returns."""
     extents = zip(content["inputs"], content["extent"], strict=True)
     waiting = f", of which {content['waiting']:,} wait for a batch to fill" if content["waiting"] else ""
+    unused = content["without_effect"]
+    used = {name: value for name, value in content["settings"].items() if name not in unused}
+    other = "the default" if "forgetting" in unused else "the method of the paper"
     facts = {
         "method": content["estimator"] + (" (compact: float32, no history)" if content["compact"] else ""),
-        "settings": ", ".join(f"{name}={value}" for name, value in content["settings"].items()),
+        "settings": ", ".join(f"{name}={value}" for name, value in used.items()),
+        "without effect": f"{', '.join(unused)} (only for {other})" if unused else "",
         "inputs": ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents),
         "target": content["target"],
         "samples": f"{content['samples']:,}{waiting}",
@@ -105,7 +111,8 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
     }
     table = Table.grid(padding=(0, 2))
     for name, text in facts.items():
-        table.add_row(name, escape(text))
+        if text:
+            table.add_row(name, escape(text))
     console.print(table)
     n_more = len(content["models"]) - _MODELS_SHOWN
     _print_rows(
@@ -143,6 +150,8 @@ def plot(
     spacing: opt.Spacing = "",
     at: opt.At = [],  # noqa: B006
     data: Annotated[list[str], typer.Option(metavar="FILE", help="Also show these data.")] = [],  # noqa: B006
+    x: opt.X = "",
+    y: opt.Y = "",
     *,
     tables: dict[str, Any],
 ) -> None:
@@ -160,11 +169,11 @@ def plot(
     with opt.errors_of_usage():
         if fixed or model.n_features_in_ <= 2:
             plan_grid(model, edges, steps, at=fixed)
-    samples = read_all(table, columns_of_map(model, table, [], None)) if table else None
-    X, y = (None, None) if samples is None else (samples[:, :-1], samples[:, -1])
+    samples = read_all(table, columns_of_map(model, table, opt.split_names(x), y)) if table else None
+    shown = () if samples is None else (samples[:, :-1], samples[:, -1])
     learn_waiting_rows(model)
     with opt.errors_of_usage():
-        figure = summary_figure(model, X, y, region=edges, spacing=steps, at=fixed)
+        figure = summary_figure(model, *shown, region=edges, spacing=steps, at=fixed)
     with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
         if output.suffix.lower() == ".html":
             names = f"{target_name(model)} by {', '.join(input_names(model))}"

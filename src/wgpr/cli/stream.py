@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import count, groupby
 from math import isnan
@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, format_count, inform, interruptible
+from wgpr.cli.console import UsageError, format_count, inform, interruptible, warn
 from wgpr.cli.learn import announce_columns, knows_rows_at_once, learn_rows, n_seen, require_online, require_weights
 from wgpr.cli.plausibility import KnownRange
 from wgpr.cli.query import ANSWER, answer
@@ -169,6 +169,7 @@ class LineParser:
         self.inputs, self.target = self.given
         self._header: list[str] = []
         self._nodata = frozenset(nodata)
+        self._has_warned = False
 
     def parse(self, text: str) -> Line | None:
         """A row or a query; None for a header, a comment, a blank line, or a line with a number for no data.
@@ -200,11 +201,14 @@ class LineParser:
 
     def _read_header(self, names: list[str]) -> None:
         self._choose_columns(names)
+        rest = [name for name in names if name not in (*self.inputs, self.weight)]
+        self.target = self.target or (rest[0] if len(rest) == 1 else None)
         if len(set(names)) < len(names):
             raise LineError("is a header that has a name twice")
         if missing := {*self.inputs, *filter(None, [self.weight])} - set(names):
             raise LineError(f"is a header without {', '.join(sorted(missing))}")
         self._header = names
+        self._warn_without_target(names)
 
     def _names_of(self, n_cells: int) -> list[str]:
         """Names of the cells if there is no header: numbers if the user has given numbers."""
@@ -225,6 +229,17 @@ class LineParser:
             self.target = self.target or names[-1]
             self.inputs = [name for name in names if name != self.target]
 
+    def _warn_without_target(self, names: Iterable[str]) -> None:
+        """Say, once, that lines with these names are queries."""
+        target = self.target or "y"
+        if target in names or self._has_warned:
+            return
+        self._has_warned = True
+        warn(
+            f"standard input has no column {target} (it has {', '.join(names)}): lines without it are queries, and "
+            "none of them is learned; name the target with --y"
+        )
+
     def _line(self, content: dict[str, Any], *, is_json: bool) -> Line:
         if isinstance(content.get("x"), list) and "x" not in self.inputs:  # {"x": [1, 2], "y": 3}
             n_cells = len(content["x"]) + 1 + bool(self.weight)
@@ -233,6 +248,8 @@ class LineParser:
                 raise LineError(f"has {len(content['x'])} inputs instead of {len(names) - 1}: {', '.join(names[:-1])}")
             content |= dict(zip(names, [*content["x"], content.get("y")], strict=True))
         self._choose_columns([name for name in content if name != "id"])
+        if is_json and {*content} - {*self.inputs, self.weight, "id", "x"}:
+            self._warn_without_target([*content])
         x, y = [_parse_number(name, content.get(name)) for name in self.inputs], content.get(self.target or "y")
         target = None if y in (None, "") else _parse_number(self.target or "y", y)
         weight = 1.0
@@ -335,7 +352,8 @@ class StreamSession:
         values = np.array([[*row.x, row.y] for row in rows], dtype=float)
         columns = [*self.parser.inputs, self.parser.target or "y"]
         if self._forecaster is None:
-            announce_columns(columns, *self.parser.given)
+            weight = self.parser.weight
+            announce_columns([*columns, *filter(None, [weight])], *self.parser.given, has_weights=bool(weight))
         else:
             X = named(self._forecaster, values[:, :-1])
             self.scores.add(values[:, -1], *predict_one_output(self._forecaster, X))

@@ -5,8 +5,8 @@ nearest to its ground. Hyperparameters and prior mean are averages over the near
 Factorised posteriors are kept, up to a number of bytes, and made anew when something that they are made of changes.
 
 Near a border the answers of all territories within reach are averaged, which makes the answer continuous. A weight
-falls to zero at the end of the reach, and is divided by the variance: of two regimes, one that knows nothing of the other
-side says little there. Territories of one regime share most of their data near the border, so that they hardly differ.
+falls to zero at the end of the reach, and is divided by the variance: a territory that knows nothing of the other side
+says little there. Territories of one regime share most of their data near the border, so that they hardly differ.
 """
 
 from collections import OrderedDict
@@ -149,7 +149,9 @@ def _within_reach(territories: Territories, X: Array, owners: Indices) -> Iterat
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        near, distances = _distances(territories.overview.grounds, territories.overview.reach, X[rows], int(owners[rows[0]]))
+        near, distances = _distances(
+            territories.overview.grounds, territories.overview.reach, X[rows], int(owners[rows[0]])
+        )
         for number, distance in zip(near.tolist(), distances.T, strict=True):
             is_within = distance < 1.0
             if is_within.any():

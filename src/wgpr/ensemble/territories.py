@@ -265,7 +265,7 @@ class _Learning:
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
         if n_new < FEWEST_ROWS and not (is_full or is_due):
-            # A row is out of reach, or rows were copies. So few rows are no regime yet: they stay new, but for outliers.
+            # A row is out of reach, or rows were copies. So few rows are no regime yet: they stay new, unless outliers.
             self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
             return
         territory, forecasted = self._faded(territory), None

@@ -201,10 +201,19 @@ class WGPRegressor(OnlineRegressor):
                 raise ValueError(f"{name}={value!r} has no effect with {method}; leave it out, or {remedy}")
 
 
-# Settings of the paper's method alone.
+# Settings of the paper's method alone: an error with the default.
 _OF_THE_PAPER = (
     "n_inducing", "n_candidates", "batch_size", "prediction", "learn_hyperparameters", "optimizer_iterations",
 )  # fmt: skip
+
+
+def settings_without_effect(model: EnsembleRegressor) -> tuple[str, ...]:
+    """Names of settings that are for the other method of the same class: the default, or that of the paper."""
+    if not isinstance(model, WGPRegressor):
+        return ()
+    is_default = isinstance(model._method(), TerritoryMethod)
+    return (*_OF_THE_PAPER, "splitting", "random_state") if is_default else ("calibrated", "forgetting")
+
 
 # The settings of the paper, where they are not the defaults.
 PUBLISHED: Mapping[str, Any] = {"threshold": 30.0, "max_models": None, "kernel": "se", "calibrated": False}

@@ -158,7 +158,9 @@ class Posterior:
     def n_bytes(self) -> int:
         """Of its arrays."""
         data = self.data
-        return sum(array.nbytes for array in (self._L, self._q, self._beta, data.Z, data.t, data.precision, data.is_row))
+        return sum(
+            array.nbytes for array in (self._L, self._q, self._beta, data.Z, data.t, data.precision, data.is_row)
+        )
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n, k) and variance (n,) at `X` (n, d)."""

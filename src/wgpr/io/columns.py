@@ -44,16 +44,20 @@ def columns_to_learn(table: Table, x: Sequence[str], y: str | None, weight: str 
 def columns_of_map(
     model: EnsembleRegressor, table: Table, x: Sequence[str], y: str | None, weight: str | None = None
 ) -> list[str]:
-    """Names of the columns where the inputs and the target of a map are in another table, and of its weights if any."""
+    """Names of the columns where the inputs and the target of a map are in another table, and of its weights if any.
+
+    A target of another name must be named by the user. In a table without names it is the one column that is left.
+    """
     inputs, weights = inputs_of_map(model, table, x), [table.name_of(weight)] if weight else []
     rest = [name for name in table.names if name not in (*inputs, *weights)]
     target = target_name(model)
     if y:
         target = table.name_of(y)
-    elif target not in rest:
-        if len(rest) != 1 or not _possible_targets(table, rest):
-            raise TableError(f"the data have no column {target}; name the target with --y")
+    elif _has_no_header(table) and len(rest) == 1:
         target = rest[0]
+    elif target not in rest:
+        others = f"; it may be {' or '.join(rest)}" if rest else ""
+        raise TableError(f"the data have no column {target}{others}; name the target with --y")
     return _distinct([*inputs, target, *weights])
 
 

@@ -105,16 +105,14 @@ def _difference(before: State, after: State) -> Contents:
     """The models of `after` that learned something since `before`, an earlier state of the same stream."""
     if not _is_earlier(before, after):
         raise MapError("old is not an earlier state of new (different streams, or old was flushed); send the whole map")
+    header = {"base": _state_fingerprint(before), **encode_progress(after, compact=True).header}
     if isinstance(before.ensemble, Territories) and isinstance(after.ensemble, Territories):
-        progress = encode_progress(after, compact=True)
-        header = {"base": _state_fingerprint(before), "n_models": len(after.ensemble), **progress.header}
+        header["n_models"] = len(after.ensemble)
         return Contents(header, pack_difference(before.ensemble, after.ensemble))
     old, new = _fingerprints(before), _fingerprints(after)
     changed = [number for number, fingerprint in enumerate(new) if old[number : number + 1] != [fingerprint]]
     models = [after.ensemble.models[number] for number in changed]
     arrays = pack_models(models, compact=True) if models else {}
-    progress = encode_progress(after, compact=True)
-    header = {"base": _state_fingerprint(before), **progress.header}
     return Contents(header, {**arrays, "numbers": np.array(changed, dtype=np.int32)})
 
 

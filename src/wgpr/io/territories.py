@@ -219,7 +219,9 @@ def pack_difference(before: Territories, after: Territories) -> Arrays:
     arrays: Arrays = {"numbers": changed.astype(np.int32)}
     arrays |= {"shifts": shifts.astype(np.int32)} if shifts.any() else {}
     if len(changed):
-        models = pack_models([after.models[number] for number in changed], after.overview.centres[changed], compact=True)
+        models = pack_models(
+            [after.models[number] for number in changed], after.overview.centres[changed], compact=True
+        )
         known = _known_points(before, models["inputs"], models["values"])
         is_new = known < 0
         models |= {"inputs": models["inputs"][is_new], "values": models["values"][is_new]}
