@@ -6,6 +6,7 @@ cuts along the same axis: a survey that only ever moves on makes one long list o
 """
 
 from bisect import bisect_left
+from itertools import pairwise
 from typing import NamedTuple, Union
 
 import numpy as np

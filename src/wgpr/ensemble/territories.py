@@ -352,7 +352,7 @@ class _Learning:
         self.models[number] = territory
         self.overview.set(number, territory)
 
-    def _choose(self, numbers: Sequence[int]) -> None:
+    def _choose(self, numbers: Sequence[int] | Indices) -> None:
         """Let the overview have these territories; it is a copy then, which may be changed."""
         self.overview, self._is_shared = self.overview.rows(np.asarray(numbers)), False
 
