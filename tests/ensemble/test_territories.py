@@ -191,7 +191,7 @@ def test_equal_values_at_a_station_are_no_copies():
     territories, _, _ = learned(X, y)
     stations = np.arange(5.0)[:, None]
     mean, variance, noise, _ = territories.index.predict(stations)
-    np.testing.assert_allclose(mean, [[y[X == station].mean()] for station in range(5)], atol=0.15)
+    np.testing.assert_allclose(mean, [[y[station == X].mean()] for station in range(5)], atol=0.15)
     np.testing.assert_allclose(np.sqrt(noise), 1.04, rtol=0.15)
     assert variance.max() < 0.02
 

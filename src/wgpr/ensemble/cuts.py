@@ -6,6 +6,7 @@ cuts along the same axis: a survey that only ever moves on makes one long list o
 """
 
 from bisect import bisect_left
+from itertools import pairwise
 from typing import NamedTuple, Union
 
 import numpy as np
@@ -61,8 +62,7 @@ def adjacent(node: Node, number: int, inside: Array) -> list[tuple[int, int]]:
         return []
     parent, place = path[-1]
     around = parent.children[max(0, place - 1) : place + 2]
-    pairs = zip(around, around[1:], strict=False)
-    return [(one, other) for one, other in pairs if isinstance(one, int) and isinstance(other, int)]
+    return [(one, other) for one, other in pairwise(around) if isinstance(one, int) and isinstance(other, int)]
 
 
 def merged(node: Node, pair: tuple[int, int], number: int, inside: Array) -> Node:
