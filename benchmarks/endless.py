@@ -6,7 +6,7 @@ The rows of `magnetic_britain` but for a tenth of the segments, which are held o
 the order of the survey: twice, which is a million rows. Default settings, but for `--max-models`. A line for every
 50,000 rows: models, pseudo-data, processor time for a batch in them, and resident memory. The segments held out are
 predicted after each pass. With `--write` the table replaces what is between the markers of docs/scale.md. A million
-rows take some 10 minutes on one core; `--rows 20000` ten seconds.
+rows take some 10 minutes on one core; `--rows 20000` twenty seconds.
 """
 
 import argparse

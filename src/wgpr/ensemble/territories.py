@@ -265,7 +265,7 @@ class _Learning:
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
         if n_new < FEWEST_ROWS and not (is_full or is_due):
-            # A row is out of reach, or rows were copies. So few rows are no regime yet: they stay new, unless outliers.
+            # A row is out of reach, or was a copy. So few rows are no regime yet: they stay new, but for outliers.
             self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
             return
         territory, forecasted = self._faded(territory), None
@@ -424,12 +424,11 @@ class _Learning:
 
     def _oldest_pairs(self) -> Iterator[tuple[int, int]]:
         """Neighbours that can be merged. First those of which the later visit was longest ago."""
-        order = np.argsort([model.visited for model in self.models], kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        for number in order.tolist():
+        before: set[int] = set()
+        for number in np.argsort([model.visited for model in self.models], kind="stable").tolist():
+            before.add(number)
             pairs = adjacent(self.cuts, number, self.models[number].data.Z[0])
-            yield from (pair for pair in pairs if rank[list(pair)].max() == rank[number])
+            yield from (pair for pair in pairs if before.issuperset(pair))
 
     def _merger(self, first: int, second: int) -> "_Merger":
         return _merger(self.models[first], self.models[second], self.size)
