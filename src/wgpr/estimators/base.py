@@ -179,18 +179,27 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         return state, ensemble, units, units.inputs(queries)
 
     def _checked_queries(self, X: Any) -> Array:
-        """Queries (n, d). A good array of float64 is used as it is: scikit-learn needs long to check a single row."""
-        if self._is_good(X):
-            return X
+        """Queries (n, d)."""
+        plain = self._plain(X)
+        if plain is not None:
+            return plain
         queries = _checked_inputs(X, self)
         validate_data(self, X, reset=False, skip_check_array=True)
         return queries
 
-    def _is_good(self, X: Any) -> bool:
-        """Whether it is an array (n, d) of float64 that needs no further check."""
-        is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
-        has_shape = is_plain and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
-        return has_shape and bool(np.abs(X).max() <= LARGEST)  # false for NaN
+    def _plain(self, X: Any) -> Array | None:
+        """The numbers (n, d) of an array or a frame that needs no further check; None if it needs one.
+
+        scikit-learn needs long to check a single row.
+        """
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            if not hasattr(X, "to_numpy") or list(getattr(X, "columns", ())) != names.tolist():
+                return None
+            X = X.to_numpy()
+        is_array = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
+        has_shape = is_array and len(X) > 0 and X.shape[1] == self.n_features_in_
+        return X if has_shape and np.abs(X).max() <= LARGEST else None  # false for NaN
 
     def _answering(self) -> tuple[AnyEnsemble, Units]:
         check_is_fitted(self, "_state")
@@ -207,8 +216,9 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
 
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
-        if not reset and self._is_good(X) and _are_good_targets(y, X):
-            return X.copy(), self._in_known_shape(y.copy())
+        plain = None if reset else self._plain(X)
+        if plain is not None and _are_good_targets(y, plain):
+            return plain.copy(), self._in_known_shape(y.copy())
         rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         n_features = self._method().n_features
