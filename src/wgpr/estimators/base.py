@@ -217,8 +217,9 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
         plain = None if reset else self._plain(X)
-        if plain is not None and _are_good_targets(y, plain):
-            return plain.copy(), self._in_known_shape(y.copy())
+        plain_targets = None if plain is None else _plain_targets(y, plain)
+        if plain is not None and plain_targets is not None:
+            return plain.copy(), self._in_known_shape(plain_targets.copy())
         rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         n_features = self._method().n_features
@@ -306,10 +307,11 @@ def _check_uses_weights(method: Method, sample_weight: ArrayLike | None) -> None
         raise ValueError("sample_weight has no effect with the paper's method; leave it out, or use WGPRegressor()")
 
 
-def _are_good_targets(y: Any, X: Array) -> bool:
-    """Whether it is an array (n,) of float64, one for each row, that needs no further check."""
+def _plain_targets(y: Any, X: Array) -> Array | None:
+    """The numbers (n,) of an array or a series, one for each row, that needs no further check; None if it needs one."""
+    y = y.to_numpy() if hasattr(y, "to_numpy") else y
     is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (len(X),)
-    return is_plain and bool(np.abs(y).max() <= LARGEST)
+    return y if is_plain and np.abs(y).max() <= LARGEST else None
 
 
 def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
