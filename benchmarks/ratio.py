@@ -69,6 +69,12 @@ class Workload:
 WORKLOADS = {
     "terrain": Workload("terrain"),
     "kin40k": Workload("kin40k", n_rows=1500, n_large=10_000),
+    "magnetic_rio": Workload("magnetic_rio", n_rows=3000),
+    "pumadyn": Workload("pumadyn", n_rows=2000),
+    "abalone": Workload("abalone", n_rows=2000),
+    "sarcos": Workload("sarcos", n_rows=1500),
+    "tzibana": Workload("tzibana", n_rows=2000),
+    "opinicon": Workload("opinicon", n_rows=3000),
     "two regimes": Workload("two regimes"),
     "published": Workload("kin40k", "WGPRegressor.published", n_rows=2000, n_large=10_000),
     "one by one": Workload("terrain", rows_at_a_time=1, n_rows=1000, n_large=4000),
@@ -97,6 +103,22 @@ def kin40k_rows(folder: str | None) -> Rows:
     return {"X": data.X, "y": data.y, "X_test": data.X_test[:N_QUERIES], "y_test": data.y_test[:N_QUERIES]}
 
 
+def rio_rows(folder: str) -> Rows:
+    """Every eighth line of `magnetic_rio` is asked, with rows that are learned, too, up to the number of queries."""
+    with np.load(Path(folder) / "magnetic_rio.npz") as file:
+        used = ~file["is_tie"]
+        X, y, line = file["X"][used].astype(float), file["y"][used].astype(float), file["line"][used]
+    held = np.unique(line, return_inverse=True)[1] % 8 == 4
+    asked = np.concatenate([np.flatnonzero(held), np.flatnonzero(~held)])[:N_QUERIES]
+    return {"X": X[~held], "y": y[~held], "X_test": X[asked], "y_test": y[asked]}
+
+
+def split_rows(name: str, folder: str) -> Rows:
+    """A stream of docs/streams.md: random rows are asked, of Opinicon whole lines."""
+    data = load(name, folder).split(0, 0.2, whole_groups=name == "opinicon")
+    return {"X": data.X, "y": data.y, "X_test": data.X_test[:N_QUERIES], "y_test": data.y_test[:N_QUERIES]}
+
+
 def two_regimes_rows(is_large: bool) -> Rows:
     X, y, truth = two_regimes(10_000 if is_large else 3000, random_state=0)
     some = np.random.default_rng(0).integers(len(y), size=N_QUERIES)
@@ -106,13 +128,15 @@ def two_regimes_rows(is_large: bool) -> Rows:
 def prepared(names: Sequence[str], arguments: argparse.Namespace, folder: Path) -> dict[str, Path]:
     """Files with the rows of each workload."""
     streams = {
-        "terrain": terrain_rows(arguments.large),
-        "kin40k": kin40k_rows(arguments.data),
-        "two regimes": two_regimes_rows(arguments.large),
+        "terrain": lambda: terrain_rows(arguments.large),
+        "kin40k": lambda: kin40k_rows(arguments.data),
+        "two regimes": lambda: two_regimes_rows(arguments.large),
+        "magnetic_rio": lambda: rio_rows(arguments.data),
     }
     paths = {name: folder / f"{name}.npz" for name in names}
     for name, path in paths.items():
-        workload, rows = WORKLOADS[name], streams[WORKLOADS[name].data]
+        workload = WORKLOADS[name]
+        rows = streams[workload.data]() if workload.data in streams else split_rows(workload.data, arguments.data)
         n_rows = workload.n_large if arguments.large else workload.n_rows
         np.savez(path, **rows | {part: rows[part][:n_rows] for part in ("X", "y")})
     return paths
