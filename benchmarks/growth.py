@@ -87,22 +87,28 @@ def run(results: Results, is_quick: bool) -> None:
 
 
 def table(results: Results) -> str:
-    rows = ["| rows | inputs | places | territories | us a row | us a query at once, first; again | ms a query alone | "
-            "bytes a row, compact map | RMSE |", "|---:|---:|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
-    for one in results.matching({}):
-        rows.append(
-            f"| {one['rows']:,} | {one['inputs']} | {one['places']} | {one['models']:,} | {1e3 * one['row']:.0f} | "
-            f"{1e3 * one['first']:.0f}; {1e3 * one['again']:.0f} | {one['alone']:.2f} | {one['bytes']:.0f} | "
-            f"{one['rmse']:.3f} |"
-        )
-    return "\n".join(rows) + "\n"
+    heading = (
+        "| rows | inputs | places | territories | us a row | us a query at once, first; again | ms a query alone | "
+        "bytes a row, compact map | RMSE |\n|---:|---:|---|---:|---:|---:|---:|---:|---:|\n"
+    )
+    return heading + "".join(
+        f"| {one['rows']:,} | {one['inputs']} | {one['places']} | {one['models']:,} | {1e3 * one['row']:.0f} | "
+        f"{1e3 * one['first']:.0f}; {1e3 * one['again']:.0f} | {one['alone']:.2f} | {one['bytes']:.0f} | "
+        f"{one['rmse']:.3f} |\n"
+        for one in results.matching({})
+    )
 
 
 def plot(results: Results, path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.4), layout="constrained", sharey=True)
-    quantities = {"row": "a row", "first": "a query, 2,000 at once, first", "again": "the same again", "alone": "a query alone"}
-    for ax, places, x, words in zip(axes, ("lines", "random"), ("models", "inputs"),
-                                    ("territories (survey lines, 2 inputs)", "inputs (5,000 random places)"), strict=True):  # fmt: skip
+    quantities = {
+        "row": "a row", "first": "a query, 2,000 at once, first", "again": "the same again", "alone": "a query alone",
+    }  # fmt: skip
+    panels = {
+        "lines": ("models", "territories (survey lines, 2 inputs)"),
+        "random": ("inputs", "inputs (5,000 random places)"),
+    }
+    for ax, (places, (x, words)) in zip(axes, panels.items(), strict=True):
         some = results.matching({"places": places})
         for colour, (name, label) in zip(COLOURS, quantities.items(), strict=False):
             ax.plot([one[x] for one in some], [one[name] for one in some], "o-", color=colour, label=label)

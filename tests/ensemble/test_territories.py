@@ -344,6 +344,20 @@ def test_a_field_that_is_flat_at_first():
     assert np.sqrt(np.mean(error**2)) < 0.02
 
 
+@pytest.mark.parametrize("seed", [6, 7])
+def test_lines_that_reach_rough_ground(seed):
+    """A territory was thinned on smooth ground: it must not take what is rough for noise."""
+    rng = np.random.default_rng(seed)
+    waves, phases = rng.normal(scale=12.0, size=(2, 200)), rng.uniform(0.0, 2.0 * np.pi, 200)
+    along, lines = np.arange(0.0, 1.5, 0.01), np.arange(0.0, 2.0, 0.05)
+    passes = [np.stack(np.broadcast_arrays(line, along[:: (-1) ** n]), axis=1) for n, line in enumerate(lines)]
+    X = np.concatenate(passes)
+    smooth, is_rough = 3.0 * np.sin(1.5 * X[:, 0]) * np.sin(2.0 * X[:, 1]), 1.0 / (1.0 + np.exp(20.0 * (1.2 - X[:, 0])))
+    y = smooth + 0.1 * is_rough * np.cos(X @ waves + phases).sum(axis=1) + 0.15 * rng.normal(size=len(X))
+    noise = learned(X, y[:, None])[0].index.predict(X[X[:, 0] > 1.4]).noise
+    assert 0.13 < np.sqrt(noise.mean()) < 0.18
+
+
 # Values
 
 

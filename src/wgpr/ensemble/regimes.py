@@ -58,7 +58,7 @@ class Regime(NamedTuple):
 
 def find_regime(territory: Territory, updated: Territory, halo: PseudoData | None) -> Regime | None:
     """The regime of the new rows, if the evidence favours one over the updated territory."""
-    side = _separating_axis(territory)
+    side = separating_axis(territory)
     if side is None:
         return None
     axis, sign = side
@@ -95,7 +95,7 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
     return best
 
 
-def _separating_axis(territory: Territory) -> tuple[int, float] | None:
+def separating_axis(territory: Territory) -> tuple[int, float] | None:
     """The axis, and its direction, along which the new rows lie beyond what was known; None if there is none."""
     old, new = territory.data.Z[: territory.n_known], territory.new_rows.Z
     if len(new) < FEWEST_ROWS or territory.n_fitted < _FEWEST_KNOWN:

@@ -25,7 +25,7 @@ import numpy as np
 
 from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
-from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime
+from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime, separating_axis
 from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
@@ -309,12 +309,18 @@ class _Learning:
         if not (is_due or forecasted.is_surprising):
             looked = replace(territory, n_known=n_data, log_evidence=forecasted.log_density, n_evaluations=0)
             return looked, None, 0
-        updated, regime, log_density = fitted(territory, surroundings), None, forecasted.log_density
-        if forecasted.is_surprising:
-            as_before = replace(updated, n_known=n_known)
-            regime = find_regime(territory, as_before, surroundings.halo)
-            log_density = forecast(as_before, surroundings.halo)[0].log_density
-        return replace(updated, log_evidence=log_density), regime, updated.n_evaluations
+        is_surprised, regime, log_density = forecasted.is_surprising, None, forecasted.log_density
+        is_apart = is_surprised and separating_axis(territory) is not None
+        updated = fitted(territory, surroundings, is_surprised=is_surprised and not is_apart)
+        n_evaluations = updated.n_evaluations
+        if is_apart:  # a wide prior would let the update explain what is another regime
+            regime = find_regime(territory, replace(updated, n_known=n_known), surroundings.halo)
+            if regime is None and territory.n_lost:
+                updated = fitted(territory, surroundings, is_surprised=True)
+                n_evaluations += updated.n_evaluations
+        if is_surprised:
+            log_density = forecast(replace(updated, n_known=n_known), surroundings.halo)[0].log_density
+        return replace(updated, log_evidence=log_density), regime, n_evaluations
 
     def _faded(self, territory: Territory) -> Territory:
         """After forgetting: what was known loses precision with every row that was learned since."""

@@ -52,6 +52,10 @@ _CLEARLY = 10.0
 # A length-scale that was fitted to data of a smaller spread, by this factor, says nothing about the data of now.
 _SPREAD_GROWTH = 4.0
 
+# A territory that was thinned, and is surprised, also starts from so many times its length-scales: near the present
+# ones there is often a maximum that explains a rougher field as noise.
+_SHORTENED = 0.3
+
 # Least prior standard deviation of log hyperparameters around those of the neighbours.
 _LEAST_STD = 0.2
 
@@ -296,15 +300,18 @@ def _outlier_weights(L: Array, a: Array) -> Array:
 # Hyperparameters
 
 
-def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
-    """The territory after its hyperparameters were fitted to its own pseudo-data and its halo."""
+def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bool = False) -> Territory:
+    """The territory after its hyperparameters were fitted to its own pseudo-data and its halo.
+
+    is_surprised : whether the new rows contradict its present hyperparameters.
+    """
     kernel, own = territory.kernel, territory.data
     scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), _spread(own.Z)
     is_new_axis = territory.spread < spread / _SPREAD_GROWTH
     if territory.n_fitted:  # the first rows of another survey line say how far apart lines are
         inputs = np.where(is_new_axis, np.maximum(scales.inputs, spread), scales.inputs)
         scales = replace(scales, inputs=inputs)
-    prior = _prior(territory, scales, spread, is_new_axis, surroundings)
+    prior = _prior(territory, scales, spread, is_new_axis, surroundings, is_surprised=is_surprised)
     evidences = _evidences(territory, surroundings.halo)
 
     def log_evidence(theta: Hyperparameters) -> tuple[float, Array]:
@@ -329,6 +336,8 @@ def fitted(territory: Territory, surroundings: Surroundings) -> Territory:
     if territory.n_fitted or not is_lonely:
         lengthscales = np.where(is_new_axis, defaults((1.0,))[0].lengthscales, territory.theta.lengthscales)
         starts.append(replace(territory.theta, lengthscales=lengthscales))
+    if is_surprised and territory.n_lost:
+        starts.append(replace(starts[0], lengthscales=_SHORTENED * starts[0].lengthscales))
     if not is_lonely:
         theta = best(starts, _MAX_ITER)
     else:  # nobody else knows: the present hyperparameters may be those of another maximum
@@ -382,12 +391,19 @@ def _blocks(Z: Array) -> list[Indices]:
 
 
 def _prior(
-    territory: Territory, scales: Scales, spread: Array, is_new_axis: Mask, surroundings: Surroundings
+    territory: Territory,
+    scales: Scales,
+    spread: Array,
+    is_new_axis: Mask,
+    surroundings: Surroundings,
+    *,
+    is_surprised: bool,
 ) -> HyperPrior:
     """Around the neighbours' hyperparameters, as far as these agree; around default values where nothing is known.
 
     Pseudo-data hold no information on the noise, and little on hyperparameters other than those that they were made
-    with. A territory that was thinned therefore stays close to its own.
+    with. A territory that was thinned therefore stays close to its own. If new rows contradict these, it does so in the
+    noise only: the field may have become rougher, but the instrument is the same.
     """
     kernel = territory.kernel
     default = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
@@ -398,7 +414,7 @@ def _prior(
         prior = _pooled(surroundings.log_theta, is_known, default)
     n_lost = territory.n_lost
     if n_lost > 0:
-        own = HyperPrior.around(kernel, scales, territory.theta, STD_OF_STEP)
+        own = HyperPrior.around(kernel, scales, territory.theta, STD_OF_NEW if is_surprised else STD_OF_STEP)
         own.std[1 : len(spread) + 1][is_new_axis] = 1e3
         own.std[-1] = min(STD_OF_STEP, (2.0 * min(n_lost, _ROWS_OF_NOISE)) ** -0.5)
         prior = own.combined(prior)
