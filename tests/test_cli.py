@@ -378,7 +378,7 @@ def test_settings_without_effect_stand_apart(wgpr, fitted_map):
 
     of_the_paper = {"n_inducing", "n_candidates", "batch_size", "prediction", "learn_hyperparameters"}
     of_the_paper |= {"optimizer_iterations", "splitting", "random_state"}
-    of_the_default, of_both = {"calibrated", "forgetting"}, {"threshold", "max_models", "kernel"}
+    of_the_default, of_both = {"calibrated", "forgetting", "max_cache_bytes"}, {"threshold", "max_models", "kernel"}
     default, _, paper = wgpr("settings", "wgpr")[1].rpartition("  threshold=")[2].partition("only for the method of")
     assert names("threshold=" + default) == of_both | of_the_default
     assert names(paper) == of_the_paper

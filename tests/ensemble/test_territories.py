@@ -246,19 +246,23 @@ def row_of_territories(steps):
     return Territories.of(models, Cuts(0, tuple(map(float, range(1, n))), tuple(range(n))))
 
 
-def test_the_pair_that_agrees_best_among_the_oldest_is_merged():
-    """The pair (9, 10) agrees as well, and was visited lately."""
-    before = row_of_territories([0.3, 0.2, -0.3, 0.0, 0.2, -0.3, 0.2, 0.3, -0.3, 0.0, 0.3])
+def test_the_pair_that_loses_least_among_the_oldest_is_merged():
+    """The pairs (9, 10) and (10, 11) lose least, and were visited lately."""
+    before = row_of_territories([0.9, 0.6, -0.9, 0.0, 0.6, -0.9, 0.6, 0.9, 0.6, 0.0, 0.0])
+    learning = _Learning(before, TerritorySettings(RQ), 0)
+    loss = {(number, number + 1): learning._merger(number, number + 1).loss for number in range(11)}
+    assert min(loss, key=loss.get) in {(9, 10), (10, 11)}
+    low, high = min((pair for pair in loss if max(pair) < 10), key=loss.get)
     X = np.linspace(11.01, 11.99, 20)[:, None]
     after, (record,), _ = learn(before, TerritorySettings(RQ, max_models=11), X, np.sin(X), np.ones(20), 0)
-    assert record.merged == ((3, 4),)
+    assert record.merged == ((low, high),)
     assert len(after) == 11
-    merged, pair = after.models[3], before.models[3:5]
+    merged, pair = after.models[low], before.models[low : high + 1]
     log_noise = np.log([model.theta.noise for model in pair])
     assert np.log(merged.theta.noise) == pytest.approx(log_noise.mean())
     np.testing.assert_allclose(merged.data.precision, merged.theta.noise**-2)
     np.testing.assert_array_equal(merged.data.Z, np.concatenate([model.data.Z for model in pair]))
-    assert (merged.n_seen, merged.n_fitted, merged.visited) == (40, 40, 100)
+    assert (merged.n_seen, merged.n_fitted, merged.visited) == (40, 40, 20 * (high + 1))
     for number, model in enumerate(after.models):
         assert (route(after.cuts, model.data.Z) == number).all()
 
@@ -269,7 +273,7 @@ def test_the_pair_that_agrees_best_among_the_oldest_is_merged():
 def test_neighbours_are_other_territories(monkeypatch):
     n_halos = 0
 
-    def checked(territory, surroundings):
+    def checked(territory, surroundings, **options):
         nonlocal n_halos
         if surroundings.halo is not None:
             own = {row.tobytes() for row in territory.data.Z}
@@ -277,7 +281,7 @@ def test_neighbours_are_other_territories(monkeypatch):
             assert 0 < len(surroundings.halo) <= 100
             assert len(surroundings.log_theta) == len(surroundings.spread) <= 8
             n_halos += 1
-        return fitted(territory, surroundings)
+        return fitted(territory, surroundings, **options)
 
     monkeypatch.setattr("wgpr.ensemble.territories.fitted", checked)
     learned(*wavy(700))
@@ -309,8 +313,9 @@ def test_forgetting_follows_a_field_that_changes():
                            - np.sin(2.0 * queries) - 2.0).mean()
         for forgetting in (0.0, 0.5)
     }  # fmt: skip
+    assert error[0.0] < 0.25  # 2 if the change is taken for noise
     assert error[0.5] < 0.2
-    assert error[0.5] < 0.75 * error[0.0]
+    assert error[0.5] < error[0.0]
 
 
 def test_new_rows_are_not_forgotten():
@@ -354,7 +359,7 @@ def test_lines_that_reach_rough_ground(seed):
     X = np.concatenate(passes)
     smooth, is_rough = 3.0 * np.sin(1.5 * X[:, 0]) * np.sin(2.0 * X[:, 1]), 1.0 / (1.0 + np.exp(20.0 * (1.2 - X[:, 0])))
     y = smooth + 0.1 * is_rough * np.cos(X @ waves + phases).sum(axis=1) + 0.15 * rng.normal(size=len(X))
-    noise = learned(X, y[:, None])[0].index.predict(X[X[:, 0] > 1.4]).noise
+    noise = answers_of(learned(X, y[:, None])[0], X[X[:, 0] > 1.4]).noise
     assert 0.13 < np.sqrt(noise.mean()) < 0.18
 
 
