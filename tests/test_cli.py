@@ -390,7 +390,7 @@ def test_settings_without_effect_stand_apart(wgpr, fitted_map):
 
     used, text, unused = shown(fitted_map)
     assert (used, unused) == (of_both | of_the_paper, of_the_default)
-    assert text.strip() == "calibrated, forgetting (only for the default)"
+    assert text.strip() == "calibrated, forgetting, max_cache_bytes (only for the default)"
     assert wgpr("fit", "survey.csv", "-o", "b.map")[0] == 0
     used, text, unused = shown("b.map")
     assert (used, unused) == (of_both | of_the_default, of_the_paper)
