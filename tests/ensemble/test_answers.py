@@ -1,5 +1,9 @@
 """Answers by posteriors of territories with their halo, against a literal transcription."""
 
+import gc
+from dataclasses import replace
+from weakref import ref
+
 import numpy as np
 import pytest
 
@@ -70,7 +74,7 @@ def test_the_halo_is_limited(monkeypatch):
     """More pseudo-data than a halo may have: the nearest to the ground are in it."""
     monkeypatch.setattr(answers, "halo_sizes", lambda n_features: (7, 3))
     territories = row_of_territories(n=6, m=20)
-    (ground, *_), theta = territories.overview.grounds[2:3], territories.models[2].theta
+    ground = territories.overview.grounds[2]
     cache = PosteriorCache()
     answers_of(territories, np.array([[2.5, 0.5]]), cache)
     points = cache.get(2).posterior.data.Z
@@ -78,7 +82,6 @@ def test_the_halo_is_limited(monkeypatch):
     others = np.concatenate([territories.models[i].data.Z for i in (1, 3)])
     gaps = np.maximum(ground[0, 0] - others[:, 0], others[:, 0] - ground[1, 0])
     np.testing.assert_allclose(np.sort(points[:7, 0]), np.sort(others[np.argsort(gaps)[:7], 0]))
-    assert theta.lengthscales[0] > 0
 
 
 def test_one_by_one_and_many_at_once():
@@ -194,6 +197,40 @@ def test_covariance_in_one_territory():
     np.testing.assert_allclose(found, expected.covariance, atol=1e-9)
 
 
+def test_covariance_in_several_territories():
+    """They are few: it is one posterior of all, with the mean of the hyperparameters."""
+    territories = row_of_territories(n=4)
+    X = np.random.default_rng(1).uniform(0.0, 4.0, (20, 2)) * [1.0, 0.3]
+    recipes = [answers._recipe(territories, number) for number in range(4)]
+    theta = Hyperparameters.from_log(np.mean([recipe.log_theta for recipe in recipes], axis=0), 2)
+    data = PseudoData.union(*(model.data for model in territories.models))
+    expected = dense.posterior(RationalQuadratic(), theta, np.zeros(1), data.Z, data.t, data.precision, X)
+    found = joint_covariance(territories, X, PosteriorCache(), 2**28)
+    np.testing.assert_allclose(found, expected.covariance, atol=1e-9)
+
+
+def test_covariance_next_to_a_border():
+    """A query in the next territory does not change what is known of the others."""
+    territories = row_of_territories(n=12)
+    X = np.column_stack([np.linspace(4.6, 5.0, 5), np.full(5, 0.5)])
+    alone = joint_covariance(territories, X, PosteriorCache(), 2**28)
+    more = joint_covariance(territories, np.concatenate([X, [[5.2, 0.5]]]), PosteriorCache(), 2**28)
+    np.testing.assert_allclose(np.sqrt(more.diagonal()[:5]), np.sqrt(alone.diagonal()), rtol=0.15)
+
+
+def test_pieces(monkeypatch):
+    """Many queries of one territory are answered in pieces, with the same answers."""
+    territories = row_of_territories()
+    X = np.random.default_rng(1).uniform(0.0, 12.0, (500, 2)) * [1.0, 0.1]
+    expected, sizes = answers_of(territories, X), []
+    distances = answers._distances
+    monkeypatch.setattr(answers, "_PIECE", 600)
+    monkeypatch.setattr(answers, "_distances", lambda *arrays: sizes.append(len(arrays[-1])) or distances(*arrays))
+    for one, other in zip(answers_of(territories, X), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    assert max(sizes) <= 300
+
+
 class TestCache:
     def test_it_is_bounded(self):
         territories, cache = row_of_territories(n=20), PosteriorCache()
@@ -204,6 +241,39 @@ class TestCache:
             np.testing.assert_allclose(one, other, rtol=1e-12)
         assert 0 < cache.n_bytes <= size
         assert cache.n_bytes == sum(local.posterior.n_bytes for local in cache._kept.values())
+
+    def test_what_was_used_longest_ago_goes_first(self):
+        territories, cache = row_of_territories(n=20), PosteriorCache()
+
+        def ask(number):
+            answers_of(territories, np.array([[number + 0.5, 0.5]]), cache, size)
+
+        size = 2**28
+        ask(3)
+        size = int(2.5 * cache.n_bytes)
+        for number in (9, 3, 15):
+            ask(number)
+        assert list(cache._kept) == [3, 15]
+
+    def test_other_hyperparameters_need_another_posterior(self):
+        territories, cache = row_of_territories(n=3), PosteriorCache()
+        X = np.random.default_rng(1).uniform(0.0, 3.0, (20, 2)) * [1.0, 0.3]
+        answers_of(territories, X, cache)
+        models = [
+            replace(model, theta=replace(model.theta, amplitude=1.3 * model.theta.amplitude))
+            for model in territories.models
+        ]
+        other = Territories.of(models, territories.cuts)
+        for one, two in zip(answers_of(other, X, cache), answers_of(other, X), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-9)
+
+    def test_old_territories_are_not_kept_alive(self):
+        territories, cache = row_of_territories(), PosteriorCache()
+        answers_of(territories, np.array([[3.0, 0.5]]), cache)
+        model = ref(territories.models[4])
+        del territories
+        gc.collect()
+        assert model() is None
 
     def test_nothing_is_kept_without_memory(self):
         territories, cache = row_of_territories(), PosteriorCache()

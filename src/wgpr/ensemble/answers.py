@@ -11,7 +11,6 @@ says little there. Territories of one regime share most of their data near the b
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from operator import is_
 from threading import Lock
 from typing import NamedTuple
 from weakref import ReferenceType, ref
@@ -22,7 +21,7 @@ from scipy.spatial import KDTree
 from wgpr.ensemble.cuts import route
 from wgpr.ensemble.territories import Overview, Territories
 from wgpr.ensemble.territory import Territory, agreement
-from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import Posterior, PseudoData
 
@@ -59,12 +58,13 @@ class Answers(NamedTuple):
 class _Recipe(NamedTuple):
     """What the posterior of a territory is made of.
 
-    numbers, sources : the territory, and those that its halo is taken from. ground : (2, d) of the territory.
+    numbers, sources : the territory, and those that its halo is taken from; they are not kept alive.
+    ground : (2, d) of the territory.
     log_theta, mean : (p,), (k,) that the posterior has. fraction : of the reach that it answers beyond its borders.
     """
 
     numbers: tuple[int, ...]
-    sources: tuple[Territory, ...]
+    sources: tuple["ReferenceType[Territory]", ...]
     ground: Array
     log_theta: Array
     mean: Array
@@ -125,18 +125,19 @@ def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes
 
 
 def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Array:
-    """The covariance (n, n) of the field at `X` (n, d), by pseudo-data that are near to all queries together."""
+    """The covariance (n, n) of the field at `X` (n, d), by one posterior of what all their territories answer by."""
     numbers = np.unique(route(territories.cuts, X)).tolist()
-    posteriors = [_local(territories, number, cache, max_bytes).posterior for number in numbers]
-    if len(posteriors) == 1:
-        return posteriors[0].joint(X).covariance
-    data = PseudoData.union(*(territories.models[number].distinct for number in numbers))
-    log_theta = np.mean([posterior.theta.to_log() for posterior in posteriors], axis=0)
+    if len(numbers) == 1:
+        return _local(territories, numbers[0], cache, max_bytes).posterior.joint(X).covariance
+    recipes = [_recipe(territories, number) for number in numbers]
+    sources = sorted({number for recipe in recipes for number in recipe.numbers})
+    data = PseudoData.union(*(territories.models[number].distinct for number in sources))
+    log_theta = np.mean([recipe.log_theta for recipe in recipes], axis=0)
     theta = Hyperparameters.from_log(log_theta, X.shape[1])
     if len(data) > _MOST_JOINT:
         tree, n_each = KDTree(data.Z / theta.lengthscales), max(1, _MOST_JOINT // len(X))
         data = data[np.unique(tree.query(X / theta.lengthscales, k=np.arange(1, n_each + 1))[1])]
-    mean = np.mean([posterior.mean for posterior in posteriors], axis=0)
+    mean = np.mean([recipe.mean for recipe in recipes], axis=0)
     return Posterior(territories.kernel, theta, mean, data).joint(X).covariance
 
 
@@ -149,28 +150,31 @@ def _within_reach(territories: Territories, X: Array, owners: Indices) -> Iterat
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        near, distances = _distances(
-            territories.overview.grounds, territories.overview.reach, X[rows], int(owners[rows[0]])
-        )
-        for number, distance in zip(near.tolist(), distances.T, strict=True):
-            is_within = distance < 1.0
-            if is_within.any():
-                found.setdefault(number, []).append((rows[is_within], distance[is_within]))
+        near = _near(territories.overview, int(owners[rows[0]]))
+        grounds = territories.overview.grounds[near]
+        size = max(16, _PIECE // grounds[:, 0].size)
+        for some in (rows[first : first + size] for first in range(0, len(rows), size)):
+            distances = _distances(grounds, territories.overview.reach, X[some])
+            for number, distance in zip(near.tolist(), distances.T, strict=True):
+                is_within = distance < 1.0
+                if is_within.any():
+                    found.setdefault(number, []).append((some[is_within], distance[is_within]))
     for number, parts in found.items():
         rows_of, distances_of = zip(*parts, strict=True)
         yield number, np.concatenate(rows_of), np.concatenate(distances_of)
 
 
-def _distances(grounds: Array, reach: Array, X: Array, owner: int) -> tuple[Indices, Array]:
-    """Territories (j,) whose reach meets the ground of one, and the distances (n, j) of places `X` (n, d) in it.
+def _near(overview: Overview, owner: int) -> Indices:
+    """Territories (j,) whose reach meets the ground of one; it is one of them."""
+    below, above = overview.grounds[owner, 0] - overview.reach, overview.grounds[owner, 1] + overview.reach
+    is_near = (overview.grounds[:, 0] <= above).all(axis=1) & (overview.grounds[:, 1] >= below).all(axis=1)
+    return np.flatnonzero(is_near)
 
-    A distance is that from the ground of the other territory, divided by the reach.
-    """
-    below, above = grounds[owner]
-    is_near = (grounds[:, 0] <= above + reach).all(axis=1) & (grounds[:, 1] >= below - reach).all(axis=1)
-    near = np.flatnonzero(is_near)
-    gaps = np.maximum(grounds[near, 0] - X[:, None], X[:, None] - grounds[near, 1])
-    return near, np.sqrt((np.maximum(gaps / reach, 0.0) ** 2).sum(axis=-1))
+
+def _distances(grounds: Array, reach: Array, X: Array) -> Array:
+    """Distances (n, j) of places `X` (n, d) from grounds (j, 2, d), in reaches (d,)."""
+    gaps = np.maximum(grounds[:, 0] - X[:, None], X[:, None] - grounds[:, 1])
+    return np.sqrt((np.maximum(gaps / reach, 0.0) ** 2).sum(axis=-1))
 
 
 def _weighted(rows: Indices, distances: Array, n_data: int) -> Iterator[tuple[Indices, Array]]:
@@ -193,10 +197,11 @@ def _local(territories: Territories, number: int, cache: PosteriorCache, max_byt
     if kept is None or kept.overview() is not territories.overview:
         recipe = _recipe(territories, number)
     else:  # at most rows came in
-        recipe = kept.recipe._replace(sources=tuple(territories.models[each] for each in kept.recipe.numbers))
-        if all(map(is_, recipe.sources, kept.recipe.sources)):
+        models = [territories.models[each] for each in kept.recipe.numbers]
+        if all(source() is model for source, model in zip(kept.recipe.sources, models, strict=True)):
             return kept
-    local = _Local(_posterior(territories.kernel, recipe, kept), recipe, ref(territories.overview))
+        recipe = kept.recipe._replace(sources=tuple(map(ref, models)))
+    local = _Local(_posterior(territories, recipe, kept), recipe, ref(territories.overview))
     cache.put(number, local, max_bytes)
     return local
 
@@ -205,13 +210,13 @@ def _recipe(territories: Territories, number: int) -> _Recipe:
     log_theta, mean = _prior(territories, number)
     near, fraction = _neighbours(territories, number, log_theta)
     numbers = number, *near.tolist()
-    sources = tuple(territories.models[each] for each in numbers)
-    return _Recipe(numbers, sources, territories.overview.grounds[number], log_theta, mean, fraction)
+    sources = tuple(ref(territories.models[each]) for each in numbers)
+    return _Recipe(numbers, sources, territories.overview.grounds[number].copy(), log_theta, mean, fraction)
 
 
-def _posterior(kernel: Kernel, recipe: _Recipe, kept: _Local | None) -> Posterior:
+def _posterior(territories: Territories, recipe: _Recipe, kept: _Local | None) -> Posterior:
     """The posterior of a territory: the kept one if it is made of the same, extended if only rows came in."""
-    own, *others = (source.distinct for source in recipe.sources)
+    own, *others = (territories.models[number].distinct for number in recipe.numbers)
     theta, data = Hyperparameters.from_log(recipe.log_theta, own.Z.shape[1]), own
     if others:
         around, n = PseudoData.union(*others), halo_sizes(own.Z.shape[1])[0]
@@ -219,7 +224,7 @@ def _posterior(kernel: Kernel, recipe: _Recipe, kept: _Local | None) -> Posterio
     if kept is not None and _have_same_prior(recipe, kept.recipe) and data.begins_with(kept.posterior.data):
         rows = data[len(kept.posterior.data) :]
         return kept.posterior.extended(rows) if len(rows) else kept.posterior
-    return Posterior(kernel, theta, recipe.mean, data)
+    return Posterior(territories.kernel, theta, recipe.mean, data)
 
 
 def _have_same_prior(one: _Recipe, other: _Recipe) -> bool:
@@ -230,8 +235,10 @@ def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     """Log hyperparameters (p,) and prior mean (k,): averages over the nearest territories that agree with one."""
     centres, log_thetas = territories.overview.centres, territories.overview.log_thetas
     distances = np.sqrt((((centres - centres[number]) / territories.overview.typical_lengthscales) ** 2).sum(axis=1))
+    distances[number] = -1.0  # it is one of them, also if others have the same centre
     n = min(_N_TERRITORIES + 1, len(distances))
     near = np.argpartition(distances, n - 1)[:n]
+    distances[number] = 0.0
     last = distances[near].max() * (1.0 if n < len(distances) else 1.1)
     weights = (1.0 - distances[near] / last) ** 2 if last > 0.0 else np.ones(n)
     weights *= agreement(log_thetas[near], log_thetas[number])

@@ -16,10 +16,11 @@ All this depends on the rows and their order, not on how many are given at once.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -437,7 +438,12 @@ class _Learning:
             yield from (pair for pair in pairs if before.issuperset(pair))
 
     def _merger(self, first: int, second: int) -> "_Merger":
-        return _merger(self.models[first], self.models[second], self.size)
+        """What two territories would become; old neighbours are compared at every merge, and do not change."""
+        one, other = self.models[first], self.models[second]
+        known = _MERGERS.setdefault(one, WeakKeyDictionary())
+        if other not in known:
+            known[other] = _merger(one, other, self.size)
+        return known[other]
 
     def _merge(self, first: int, second: int) -> None:
         low, high = min(first, second), max(first, second)
@@ -465,7 +471,9 @@ class _Merger(NamedTuple):
     loss: float
 
 
-@lru_cache(maxsize=64)  # old neighbours are compared at every merge, and do not change
+_MERGERS: WeakKeyDictionary[Territory, WeakKeyDictionary[Territory, _Merger]] = WeakKeyDictionary()
+
+
 def _merger(one: Territory, other: Territory, n_most: int) -> _Merger:
     """Two territories as one of at most `n_most` pseudo-data."""
     n_seen, n_fitted = one.n_seen + other.n_seen, one.n_fitted + other.n_fitted

@@ -212,7 +212,9 @@ def settings_without_effect(model: EnsembleRegressor) -> tuple[str, ...]:
     if not isinstance(model, WGPRegressor):
         return ()
     is_default = isinstance(model._method(), TerritoryMethod)
-    return (*_OF_THE_PAPER, "splitting", "random_state") if is_default else ("calibrated", "forgetting", "max_cache_bytes")
+    return (
+        (*_OF_THE_PAPER, "splitting", "random_state") if is_default else ("calibrated", "forgetting", "max_cache_bytes")
+    )
 
 
 # The settings of the paper, where they are not the defaults.

@@ -92,6 +92,8 @@ class Kernel(ABC):
 
     def covariance(self, theta: Hyperparameters, X: Array) -> Array:
         """The covariance matrix (n, n) of the field at `X` (n, d), each pair of places evaluated once."""
+        if len(X) < 2:
+            return np.full((len(X), len(X)), self.variance(theta))
         K: Array = squareform(self.correlation(pdist(X / theta.lengthscales, "sqeuclidean"), theta.shape))
         diagonal(K)[:] = 1.0
         K *= self.variance(theta)

@@ -9,8 +9,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpr.ensemble.cuts import Cuts, Node
 from wgpr.ensemble.territories import Overview, Territories
@@ -19,7 +21,7 @@ from wgpr.gp.kernels import Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import PseudoData
 from wgpr.io.arrays import Reader, Shape, read_array, rounded, split, to_32_bits
-from wgpr.io.container import MAX_BYTES, Arrays, MapError, require
+from wgpr.io.container import Arrays, MapError, require
 
 # Larger hyperparameters, or smaller than the inverse, and such precisions would leave the range of float64 in products.
 _LARGEST_THETA, _LARGEST_PRECISION, _LARGEST_INPUT = 1e60, 1e130, 1e61
@@ -247,7 +249,7 @@ def apply_difference(
         kernel = before.models[0].kernel
         changed, centres[numbers] = unpack_models(arrays, kernel, n_features, outputs, n_learned, compact=True)
         models |= dict(zip(numbers.tolist(), changed, strict=True))
-    arrays = {**arrays, **_all_cuts(before, arrays)}
+    arrays = {**arrays, **_all_cuts(before, arrays, n_models)}
     cuts = unpack_cuts(arrays, n_features, n_models) if "cut_nodes" in arrays else before.cuts
     require("cut_nodes" in arrays or n_models == len(before), "array cut_nodes")
     return territories_of([models[number] for number in range(n_models)], cuts, centres, n_learned)
@@ -267,19 +269,25 @@ def _changed_cuts(before: Territories, after: Territories) -> Arrays:
     return changed
 
 
-def _all_cuts(before: Territories, arrays: Arrays) -> Arrays:
+def _all_cuts(before: Territories, arrays: Arrays, n_models: int) -> Arrays:
     """The arrays of cuts that a difference has compressed; none if they did not change."""
-    cuts: Arrays = {}
-    for name, old in pack_cuts(before.cuts, compact=True).items():
-        if f"{name}_change" in arrays:
-            decompressor = zlib.decompressobj(zdict=old.tobytes())
-            try:
-                data = decompressor.decompress(arrays[f"{name}_change"].tobytes(), MAX_BYTES)
-            except zlib.error as error:
-                raise MapError(f"array {name} is damaged ({error})") from error
-            require(decompressor.eof and len(data) % old.itemsize == 0, f"array {name}")
-            cuts[name] = np.frombuffer(data, dtype=old.dtype)
-    return cuts
+    old = pack_cuts(before.cuts, compact=True)
+    changed = [name for name in old if f"{name}_change" in arrays]
+    require(len(changed) in (0, len(old)), "arrays of cuts")
+    return {name: _decompressed(arrays[f"{name}_change"], old[name], 2 * n_models, name) for name in changed}
+
+
+def _decompressed(change: NDArray[Any], old: NDArray[Any], n_most: int, name: str) -> NDArray[Any]:
+    """An array of at most `n_most` numbers, compressed with an old one as dictionary."""
+    decompressor, n_bytes = zlib.decompressobj(zdict=old.tobytes()), n_most * old.itemsize
+    try:
+        data = decompressor.decompress(change.tobytes(), n_bytes)
+        is_whole = decompressor.eof or not decompressor.decompress(decompressor.unconsumed_tail, 1)
+    except zlib.error as error:
+        raise MapError(f"array {name} is damaged ({error})") from error
+    is_end = is_whole and decompressor.eof and not decompressor.unused_data
+    require(is_end and len(data) % old.itemsize == 0, f"array {name}")
+    return np.frombuffer(data, dtype=old.dtype)
 
 
 def _points(territories: Territories) -> PseudoData:
