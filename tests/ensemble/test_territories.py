@@ -299,6 +299,40 @@ def test_places_of_equal_coordinates_divide():
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
+# Spikes
+
+
+def lake_in_lines(seed):
+    """Places and depths of 12 lines, smooth in the west and rugged in the east, with noise of 0.1; the field."""
+    rng = np.random.default_rng(seed)
+    along = np.linspace(0.0, 600.0, 300)
+    X = np.concatenate([np.column_stack([np.full(300, 25.0 * i), along[:: (-1) ** i]]) for i in range(12)])
+    waves, phases = rng.normal(size=(2, 40)) / 60.0, rng.uniform(0.0, 2.0 * np.pi, 40)
+
+    def field(places):
+        rugged = np.sin(places[:, 1] / 15.0) / (1.0 + np.exp((150.0 - places[:, 0]) / 20.0))
+        return (0.8 * np.cos(places @ waves + phases).sum(axis=1) + 1.5 * rugged)[:, None]
+
+    return X, field(X) + 0.1 * rng.normal(size=(len(X), 1)), field
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("rows", ["apart", "a burst"])
+def test_spikes_do_not_bend_the_map(seed, rows):
+    X, y, field = lake_in_lines(seed)
+    rng = np.random.default_rng(seed + 100)
+    places = np.column_stack([rng.uniform(0.0, 275.0, 500), rng.uniform(0.0, 600.0, 500)])
+    spikes = rng.choice(len(y), 8, replace=False) if rows == "apart" else 1600 + 5 * np.arange(8)
+    wild = y.copy()
+    wild[spikes] += (rng.choice([-1.0, 1.0], 8) * rng.uniform(10.0, 40.0, 8))[:, None]
+    scale = np.array([100.0, 100.0])
+    errors = [
+        np.sqrt(np.mean((answers_of(learned(X / scale, each)[0], places / scale).mean - field(places)) ** 2))
+        for each in (y, wild)
+    ]
+    assert errors[1] < 1.5 * errors[0]
+
+
 # A field that changes
 
 

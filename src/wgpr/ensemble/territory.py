@@ -63,10 +63,10 @@ _LEAST_STD = 0.2
 _ROWS_OF_NOISE = 200
 
 # A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
-# than this number and this fraction, it is the model that is wrong, and none of them is.
+# than this number and this fraction, or so many one after the other, it is the model that is wrong, and none is.
 _GATE = 16.0
 _LEAST_WEIGHT = 1e-120
-_MOST_OUTLIERS, _MOST_OUTLYING = 2, 0.1
+_MOST_OUTLIERS, _MOST_OUTLYING, _MOST_IN_A_ROW = 2, 0.2, 5
 
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
@@ -136,6 +136,11 @@ class Territory(PickledByFields):
         return self.data.Z
 
     @property
+    def known(self) -> PseudoData:
+        """What was there at the latest look: outliers among it are down-weighted."""
+        return self.data[: self.n_known]
+
+    @property
     def new_rows(self) -> PseudoData:
         return self.data[self.n_known :]
 
@@ -157,8 +162,8 @@ class Territory(PickledByFields):
 
     @cached_property
     def reach(self) -> float:
-        """Largest deviation of a value from the prior mean."""
-        return float(np.abs(self.data.t - self.mean).max())
+        """Largest deviation of a value from the prior mean, outliers left out."""
+        return float(np.abs(self.data.t[_are_trusted(self.data)] - self.mean).max())
 
     @cached_property
     def _alone(self) -> Posterior:
@@ -240,7 +245,7 @@ class Forecast(NamedTuple):
 
 def known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
     """What was known before the new rows: the territory's own pseudo-data, and its halo."""
-    known = territory.data[: territory.n_known]
+    known = territory.known
     return known if halo is None else PseudoData.union(known, halo)
 
 
@@ -288,13 +293,19 @@ def _outlier_weights(L: Array, a: Array) -> Array:
         worst = int(np.argmax(size))
         rounding = max(rounding, 1e-10 * size[worst])
         if size[worst] <= max(_GATE, rounding):
-            return weights
+            return weights if _are_apart(weights < 1.0) else np.ones(len(L))
         weights[worst] = max((_GATE / size[worst]) ** 4, _LEAST_WEIGHT)
         column = P[:, worst] / P[worst, worst]
         a -= np.outer(column, a[worst])
         P -= np.outer(column, P[worst])
         a[worst], P[worst, worst] = 0.0, 1.0
     return np.ones(len(L))
+
+
+def _are_apart(is_outlier: Mask) -> bool:
+    """Whether no more than a few outliers (n,) follow each other: more of them are a part of the field."""
+    others = np.flatnonzero(~is_outlier)
+    return bool(np.diff(others, prepend=-1, append=len(is_outlier)).max() <= _MOST_IN_A_ROW + 1)
 
 
 # Hyperparameters
