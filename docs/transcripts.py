@@ -1,8 +1,8 @@
 """Run the commands of the tutorial, and write what they print into its page: `python docs/transcripts.py`.
 
-A block of the page is run command by command in a temporary folder, and what stands behind a command is replaced by what
-it prints. Endless commands (`tail -f`) and those that print nothing stay as they are. The scores of `evaluate` are also
-a table of the page; its numbers are replaced.
+A block of the page is run command by command in a temporary folder, and what stands behind a command is replaced by
+what it prints. Endless commands (`tail -f`) and those that print nothing stay as they are. The scores of `evaluate` are
+also a table of the page; its numbers are replaced.
 """
 
 import json
@@ -22,10 +22,8 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 def run(command: str, folder: str) -> str:
     """What a command prints, on standard error and standard output."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
-    done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
-    )  # fmt: skip
-    return done.stdout
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, shell=True, cwd=folder, env=environment, text=True, check=True, **pipes).stdout
 
 
 def transcript(block: str, folder: str) -> str:
@@ -44,7 +42,7 @@ def with_scores(page: str, scores: dict[str, float]) -> str:
     for name, value in scores.items():
         text = f"{value:.1%}" if name == "coverage" else f"{value:#.5g}"
         page = re.sub(rf"^\| ({name}) \| [^|]* \|", rf"| \1 | {text} |", page, flags=re.MULTILINE | re.IGNORECASE)
-    return re.sub(r"an RMSE of [\d.]+ m", f"an RMSE of {scores['rmse']:.3f} m", page)
+    return re.sub(r"(as the boat does: an RMSE of) [\d.]+ m", rf"\1 {scores['rmse']:.3f} m", page)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, require_one_output
+from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan, require_one_output
 from wgpr.io.maps import load
 from wgpr.io.tables import Chunk, Table, expand, write_table
 from wgpr.metrics import RunningScores, Scores
@@ -79,7 +79,8 @@ def grid(
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps, at=fixed)
     learn_waiting_rows(model)
-    dataset = model.predict_grid(edges, steps, at=fixed)
+    with progress_bar("predicting", plan.size) as show:
+        dataset = predict_plan(model, plan, lambda n_done: show(n_done, format_count(n_done, "node")))
     with replace_file(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     inform(f"{' x '.join(map(str, plan.shape))} nodes: {output} ({format_size(output.stat().st_size)})")

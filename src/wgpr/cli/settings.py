@@ -132,7 +132,7 @@ def settings(
         stdout.print(text if method else f"{name}: {text.splitlines()[0]}", markup=False)
         stdout.print(f"  {_listed(defaults, [key for key in defaults if key not in unused])}", markup=False)
         if unused:
-            condition = "only for the method of the paper, with a number as threshold or another splitting"
+            condition = "only for the method of the paper: with a number as threshold, or another splitting"
             stdout.print(f"  {condition}: {_listed(defaults, unused)}", markup=False)
 
 

@@ -103,7 +103,7 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
         "method": content["estimator"] + (" (compact: float32, no history)" if content["compact"] else ""),
         "settings": ", ".join(f"{name}={value}" for name, value in used.items()),
         "without effect": f"{', '.join(unused)} (only for {other})" if unused else "",
-        "inputs": ", ".join(f"{name} from {low:.6g} to {high:.6g}" for name, (low, high) in extents),
+        "inputs": ", ".join(f"{name} from {low:.10g} to {high:.10g}" for name, (low, high) in extents),
         "target": content["target"],
         "samples": f"{content['samples']:,}{waiting}",
         "models": f"{len(content['models']):,}",

@@ -5,7 +5,7 @@ name, as in "depth [m]" or "depth (m)", becomes an attribute.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import log10, prod, sqrt
@@ -28,7 +28,7 @@ Fixed = Mapping[str, float] | Mapping[int, float] | Mapping[str | int, float]
 
 MOST_NODES = 50_000_000
 # Nodes are predicted in pieces: a prediction needs far more memory than its result.
-_PIECE = 2**18
+_PIECE = 2**16
 _DEFAULT_NODES = 40_000
 # The largest ratio of two ranges for which cells are square by default: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 100.0, 8.0
@@ -105,8 +105,12 @@ def predict_grid(
     `model` : index of the local model that answers.
     Attributes follow the CF conventions. `to_netcdf` needs nothing but SciPy.
     """
-    plan = plan_grid(model, region, spacing, at=at)
-    return _as_dataset(model, plan, _predict_nodes(model, plan))
+    return predict_plan(model, plan_grid(model, region, spacing, at=at))
+
+
+def predict_plan(model: "EnsembleRegressor", plan: GridPlan, show: Callable[[int], None] | None = None) -> "xr.Dataset":
+    """Predict on a planned grid, as `predict_grid` does. show : is told how many nodes are done."""
+    return _as_dataset(model, plan, _predict_nodes(model, plan, show))
 
 
 def plan_grid(
@@ -281,10 +285,16 @@ def _have_same_unit(names: Sequence[str], edges: Array) -> bool:
     return (is_known or unit == other) and bool(widths.max() <= limit * widths.min())
 
 
-def _predict_nodes(model: "EnsembleRegressor", plan: GridPlan) -> dict[str, NDArray[Any]]:
+def _predict_nodes(
+    model: "EnsembleRegressor", plan: GridPlan, show: Callable[[int], None] | None
+) -> dict[str, NDArray[Any]]:
     """Each variable of the grid, in the shape of its axes."""
-    pieces = [slice(first, min(first + _PIECE, plan.size)) for first in range(0, plan.size, _PIECE)]
-    answers = [model.predict_with_owners(named(model, plan.inputs(piece))) for piece in pieces]
+    answers = []
+    for first in range(0, plan.size, _PIECE):
+        piece = slice(first, min(first + _PIECE, plan.size))
+        answers.append(model.predict_with_owners(named(model, plan.inputs(piece))))
+        if show is not None:
+            show(piece.stop)
     mean, std, std_latent, owner = (np.concatenate(parts).reshape(plan.shape) for parts in zip(*answers, strict=True))
     return {"mean": mean, "std": std, "std_latent": std_latent, "model": owner.astype(np.int32)}
 
