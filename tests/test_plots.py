@@ -349,7 +349,7 @@ def test_the_default_shows_where_another_regime_began(ax):
     model = WGPRegressor().fit(X, y)
     lines = lines_by_label(plot_history(model, ax=ax))
     (regime,) = (record for record in model.history_ if record.evidence_new is not None)
-    assert lines["log evidence of the new rows: new model"].get_xdata().tolist() == [regime.number]
+    assert lines["new rows: new model"].get_xdata().tolist() == [regime.number]
     assert np.nanmax(lines["as another regime"].get_ydata()) == regime.evidence_new / regime.n_samples
 
 

@@ -67,7 +67,7 @@ def _best_distances(record: StepRecord) -> tuple[float, float]:
 def _names_of_evidences(model: EnsembleRegressor) -> tuple[str, str]:
     """What the evidences of a step are of: the old models, and a new one."""
     if isinstance(model._method(), TerritoryMethod):
-        return "log evidence of the new rows: ", "as another regime"
+        return "new rows: ", "as another regime"
     return "best candidate: ", "a model of the batch alone"
 
 
