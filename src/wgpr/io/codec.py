@@ -88,6 +88,17 @@ def from_json(value: Any) -> Any:
 # Estimator to contents
 
 
+def learned_tables(estimator: Any) -> list[str]:
+    """Number of rows and fingerprint of each table that the command line has noted."""
+    return list(getattr(estimator, "_learned_tables", ()))
+
+
+def read_learned_tables(header: Mapping[str, Any]) -> tuple[str, ...]:
+    tables = header.get("learned_tables", [])
+    require(isinstance(tables, list) and all(re.fullmatch(_LEARNED_TABLE, table) for table in tables), "learned_tables")
+    return tuple(tables)
+
+
 def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents:
     """The map of a fitted estimator. compact : only what prediction needs, in float32."""
     kind, state = type(estimator).__name__, estimator._state
@@ -114,7 +125,7 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
         "units": to_json(state.units, "units"),
         "learner": to_json(state.learner, "kernel"),
     }
-    if tables := [] if compact else list(getattr(estimator, "_learned_tables", ())):  # noted by the command line
+    if tables := learned_tables(estimator):
         header["learned_tables"] = tables
     models: Arrays = {}
     if isinstance(state.ensemble, Territories):
@@ -199,9 +210,7 @@ def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
     require(isinstance(target, str | None) or _are_names(target, *outputs), "target_name")
     require(features is None or _are_names(features, n_features), "feature_names")
     estimator.n_features_in_, estimator.target_name_ = n_features, tuple(target) if isinstance(target, list) else target
-    tables = header.get("learned_tables", [])
-    require(isinstance(tables, list) and all(re.fullmatch(_LEARNED_TABLE, table) for table in tables), "learned_tables")
-    estimator._learned_tables = tuple(tables)
+    estimator._learned_tables = read_learned_tables(header)
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator

@@ -16,7 +16,14 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.state import State
 from wgpr.io import container
 from wgpr.io.arrays import pack_models, unpack_models
-from wgpr.io.codec import decode_estimator, decode_progress, encode_estimator, encode_progress
+from wgpr.io.codec import (
+    decode_estimator,
+    decode_progress,
+    encode_estimator,
+    encode_progress,
+    learned_tables,
+    read_learned_tables,
+)
 from wgpr.io.container import MAX_BYTES, Contents, MapError, require
 from wgpr.io.files import write_file
 from wgpr.io.territories import apply_difference, fingerprints, pack_difference
@@ -64,7 +71,10 @@ def diff(old: EnsembleRegressor, new: EnsembleRegressor) -> bytes:
 
     Send it over a slow link and `apply` it to `old`, or to a copy of `old` that was saved with `compact=True`.
     """
-    return zlib.compress(container.encode(_difference(old._state, new._state)), level=9)
+    difference = _difference(old._state, new._state)
+    if tables := [table for table in learned_tables(new) if table not in learned_tables(old)]:
+        difference.header["learned_tables"] = tables
+    return zlib.compress(container.encode(difference), level=9)
 
 
 def apply(old: Any, difference: bytes) -> Any:
@@ -82,10 +92,12 @@ def apply(old: Any, difference: bytes) -> Any:
         raise MapError("the difference is truncated; send it again")
     contents = container.decode(data, "the difference")
     try:
-        return old._with_state(_updated_state(old, contents))
+        new = old._with_state(_updated_state(old, contents))
+        new._learned_tables = (*learned_tables(old), *read_learned_tables(contents.header))
     except _WRONG_CONTENTS as error:
         remedy = "send what changed since this map, or the whole map"
         raise _map_error("the difference cannot be applied", error, remedy) from error
+    return new
 
 
 def _map_error(fault: str, error: Exception, remedy: str) -> MapError:
