@@ -346,7 +346,7 @@ class _Learning:
         near = near[agreement(self.overview.log_thetas[near], self.overview.log_thetas[number]) > 0.5]
         if not len(near):
             return ALONE
-        around = PseudoData.union(*(self.models[other].known for other in near[:_N_IN_HALO].tolist()))
+        around = PseudoData.union(*(self.models[other].plausible for other in near[:_N_IN_HALO].tolist()))
         halo = around.nearest_to_box(self.overview.grounds[number], theta.lengthscales, _N_HALO)
         return Surroundings(halo, self.overview.log_thetas[near], self.overview.spreads[near])
 

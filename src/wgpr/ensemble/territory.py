@@ -140,6 +140,14 @@ class Territory(PickledByFields):
         """What was there at the latest look: outliers among it are down-weighted."""
         return self.data[: self.n_known]
 
+    @cached_property
+    def plausible(self) -> PseudoData:
+        """What is known, and new rows that deviate no more from the mean. No look has judged these yet."""
+        deviation = np.abs(self.data.t - self.mean).max(axis=1)
+        is_known = np.arange(len(self.data)) < self.n_known
+        reach = deviation[is_known & _are_trusted(self.data)].max(initial=0.0)
+        return self.data[is_known | (deviation <= reach)]
+
     @property
     def new_rows(self) -> PseudoData:
         return self.data[self.n_known :]
