@@ -1,8 +1,9 @@
-"""Run the commands of the tutorial, and write what they print into its page: `python docs/transcripts.py`.
+"""Run the tutorial, and write what it prints and how accurate its map is into the pages: `python docs/transcripts.py`.
 
 A block of the page is run command by command in a temporary folder, and what stands behind a command is replaced by
 what it prints. Endless commands (`tail -f`) and those that print nothing stay as they are. The scores of `evaluate` are
-also a table of the page; its numbers are replaced.
+also a table of the page; its numbers are replaced. The lakes of docs/choosing.md are the same with other noise and
+order.
 """
 
 import json
@@ -14,7 +15,18 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import pandas as pd
+
+from wgpr import WGPRegressor
+from wgpr.metrics import scores
+
 DOCS = Path(__file__).parent
+sys.path += [str(DOCS.parent / "examples"), str(DOCS.parent / "benchmarks")]
+
+import lake  # noqa: E402
+from common import interpolated, put_between  # noqa: E402
+
 PAGE, PICTURE = DOCS / "tutorial.md", DOCS / "tutorial_lake.png"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
@@ -45,6 +57,55 @@ def with_scores(page: str, scores: dict[str, float]) -> str:
     return re.sub(r"(as the boat does: an RMSE of) [\d.]+ m", rf"\1 {scores['rmse']:.3f} m", page)
 
 
+# The simulated lake: words, seeds of the three days, metres of noise, whether the rows come in random order.
+LAKES = [
+    ("as in the tutorial", (1, 2, 3), 0.15, False),
+    ("another draw of the noise (seeds 11 to 13)", (11, 12, 13), 0.15, False),
+    ("a third (seeds 21 to 23)", (21, 22, 23), 0.15, False),
+    ("5 cm of noise", (1, 2, 3), 0.05, False),
+    ("as in the tutorial, rows in random order", (1, 2, 3), 0.15, True),
+]
+
+
+def lake_row(words: str, seeds: tuple[int, ...], noise: float, is_shuffled: bool) -> str:
+    """A row of the table: models, RMSE and coverage of the default, RMSE of linear interpolation."""
+    northward, lines = np.arange(0.0, 1.5, 0.01), (np.arange(0.0, 1.0, 0.05), np.arange(1.0, 2.01, 0.05))
+    days = [lake.survey(some, northward, to_north=True, seed=seed) for some, seed in zip(lines, seeds, strict=False)]
+    judged = lake.survey(np.arange(0.1, 1.5, 0.25), np.arange(0.0, 2.0, 0.01), to_north=False, seed=seeds[2])
+    learned = pd.concat(days, ignore_index=True)
+    if is_shuffled:
+        learned = learned.sample(frac=1.0, random_state=0)
+    (X, y), (X_test, y_test) = (_with_noise(rows.to_numpy(), noise) for rows in (learned, judged))
+    model = WGPRegressor().fit(X, y)
+    found = scores(y_test, *model.predict(X_test, return_std=True))
+    linear = np.sqrt(np.mean((interpolated(X, y, X_test) - y_test) ** 2))
+    return f"| {words} | {model.n_models_} | {found.rmse:.3f} | {100 * found.coverage:.1f} % | {linear:.3f} |\n"
+
+
+def _with_noise(rows: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    X, true = rows[:, :2], lake.depth(*rows[:, :2].T)
+    return X, true + noise / 0.15 * (rows[:, 2] - true)
+
+
+def write_lakes() -> None:
+    heading = "| Lake | models | RMSE [m] | inside 95 % | linear interpolation: RMSE [m] |\n|---|---:|---:|---:|---:|\n"
+    rows = [lake_row(*case) for case in LAKES]
+    begin, end = "<!-- measured by docs/transcripts.py -->", "<!-- end of lakes -->"
+    put_between(DOCS / "choosing.md", begin, end, heading + "".join(rows))
+    first = " | ".join(cell.strip() for cell in rows[0].split("|")[2:5])
+    _replace(DOCS / "choosing.md", r"\| `WGPRegressor\(\)` \| .* \|", f"| `WGPRegressor()` | {first} |")
+    rmse, rmse_of_little_noise = (rows[number].split("|")[3].strip() for number in (0, 3))
+    _replace(DOCS / "index.md", r"and WGPR [\d.]+ m; with", f"and WGPR {rmse_of_little_noise} m; with")
+    _replace(DOCS / "index.md", r"0\.195 m, and WGPR [\d.]+ m", f"0.195 m, and WGPR {rmse} m")
+
+
+def _replace(page: Path, pattern: str, text: str) -> None:
+    found, n_found = re.subn(pattern, text, page.read_text())
+    if n_found != 1:
+        raise SystemExit(f"{page} has {n_found} places for {text!r}; it must have one")
+    page.write_text(found)
+
+
 def main() -> None:
     with TemporaryDirectory() as folder:
         shutil.copy(DOCS.parent / "examples" / "lake.py", folder)
@@ -52,6 +113,7 @@ def main() -> None:
         scores = json.loads(run("wgpr evaluate lake.map wednesday.csv --json 2> errors", folder))
         PAGE.write_text(with_scores(page, scores))
         shutil.copy(Path(folder) / "lake.png", PICTURE)
+    write_lakes()
 
 
 if __name__ == "__main__":
