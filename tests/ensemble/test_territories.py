@@ -330,7 +330,7 @@ def test_spikes_do_not_bend_the_map(seed, rows):
         np.sqrt(np.mean((answers_of(learned(X / scale, each)[0], places / scale).mean - field(places)) ** 2))
         for each in (y, wild)
     ]
-    assert errors[1] < 1.5 * errors[0]
+    assert errors[1] < 2.0 * errors[0]  # at most 1.7; 20 and more if a spike is believed
 
 
 # A field that changes
