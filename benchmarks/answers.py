@@ -7,7 +7,6 @@ processor, on one thread; commands run as a user runs them, with their imports. 
 is between the markers of the page. Five minutes.
 """
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from rich.console import Console
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import ROOT, put_between
+from common import ROOT, put_between, run_studies
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 from wgpr.gp.linalg import one_blas_thread
@@ -230,18 +229,8 @@ STUDIES = {study.__name__: study for study in (rates, single, jumps, maps, comma
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
-    parser.add_argument("--only", default=";".join(STUDIES), help="names of studies, separated by semicolons")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
-    arguments = parser.parse_args()
-    names = [name.strip() for name in arguments.only.split(";")]
-    if unknown := [name for name in names if name not in STUDIES]:
-        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(STUDIES)}")
-    rows = [row for name in names for row in STUDIES[name](arguments.data)]
-    table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
-    print(table)
-    if arguments.write:
+    table = run_studies(__doc__, STUDIES, "docs/scale.md")
+    if table is not None:
         put_between(PAGE, BEGIN, END, table)
 
 

@@ -2,8 +2,8 @@
 
 import gc
 import json
-from argparse import ArgumentParser
-from collections.abc import Iterable
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +79,19 @@ def interpolated(X: np.ndarray, y: np.ndarray, queries: np.ndarray) -> np.ndarra
     """Values (m,) at `queries` (m, d) by linear interpolation of rows `X` (n, d), `y` (n,); outside, of the nearest."""
     values = LinearNDInterpolator(X, y, rescale=True)(queries)
     return np.where(np.isnan(values), NearestNDInterpolator(X, y, rescale=True)(queries), values)
+
+
+def run_studies(description: str, studies: dict[str, Callable[[Path], list[tuple[str, str]]]], page: str) -> str | None:
+    """Print the table of the studies that the command line names; the table if it is to be written into a page."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
+    parser.add_argument("--only", default=";".join(studies), help="names of studies, separated by semicolons")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {page}")
+    arguments = parser.parse_args()
+    names = [name.strip() for name in arguments.only.split(";")]
+    if unknown := [name for name in names if name not in studies]:
+        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(studies)}")
+    rows = [row for name in names for row in studies[name](arguments.data)]
+    table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
+    print(table)
+    return table if arguments.write else None

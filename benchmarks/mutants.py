@@ -216,12 +216,16 @@ MUTANTS: dict[str, Faults] = {
         ("self._kept.popitem(last=False)", "self._kept.popitem(last=True)", "what was used last is dropped"),
         ("            self._kept.move_to_end(number)\n", "            pass\n", "what was made first is dropped"),
         ("kept.overview() is not territories.overview", "False", "kept after territories have changed"),
-        ("if all(map(is_, recipe.sources, kept.recipe.sources)):", "if True:", "kept after rows came in"),
+        (
+            "if all(source() is model for source, model in zip(kept.recipe.sources, models, strict=True)):",
+            "if True:",
+            "kept after rows came in",
+        ),
         ("_have_same_prior(recipe, kept.recipe) and ", "", "kept with other hyperparameters"),
         ("around.nearest_to_box(recipe.ground, theta.lengthscales, n), own", "around[:n], own", "any halo"),
         ("return near[agreeing > 0.0], fraction", "return near, fraction", "a halo of another regime"),
         ("weights *= agreement(log_thetas[near], log_thetas[number])", "pass", "hyperparameters of another regime"),
-        ("(grounds[:, 1] >= below - reach)", "(grounds[:, 1] > below + reach)", "neighbours below do not answer"),
+        ("(overview.grounds[:, 1] >= below)", "(overview.grounds[:, 1] > above)", "neighbours below do not answer"),
     ],
     "ensemble/absorb.py": [
         ("len(ensemble) > max_models:", "len(ensemble) >= max_models:", "one model fewer than allowed"),

@@ -8,7 +8,6 @@ With `--write` the table replaces what is between the markers of docs/streams.md
 minutes on one core, most of them for `magnetic_britain`.
 """
 
-import argparse
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 import readme
-from common import interpolated, put_between
+from common import interpolated, put_between, run_studies
 from wgpr import WGPRegressor
 from wgpr.datasets import Dataset, load
 from wgpr.metrics import scores
@@ -129,18 +128,8 @@ STUDIES = {study.__name__: study for study in (units, spike, one_by_one, magneti
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
-    parser.add_argument("--only", default=";".join(STUDIES), help="names of studies, separated by semicolons")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/streams.md and README.md")
-    arguments = parser.parse_args()
-    names = [name.strip() for name in arguments.only.split(";")]
-    if unknown := [name for name in names if name not in STUDIES]:
-        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(STUDIES)}")
-    rows = [row for name in names for row in STUDIES[name](arguments.data)]
-    table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
-    print(table)
-    if arguments.write:
+    table = run_studies(__doc__, STUDIES, "docs/streams.md and README.md")
+    if table is not None:
         put_between(readme.STREAMS, *readme.SURVEY_MARKERS, table)
         readme.write()
 

@@ -252,7 +252,7 @@ class _Learning:
         n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
         due = max(1, min(n_until_full, n_until_grown)) - 1
         deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
-        reach = np.maximum.accumulate(np.concatenate([[territory.reach], deviation]))[:-1]
+        reach = np.maximum.accumulate(np.concatenate([[territory.largest_deviation], deviation]))[:-1]
         out = np.flatnonzero(deviation > _OUT_OF_REACH * np.maximum(reach, territory.theta.amplitude))
         first = min(due, int(out[0])) if len(out) else due
         return first if first < len(y) else None

@@ -169,7 +169,7 @@ class Territory(PickledByFields):
         return self.data.united()
 
     @cached_property
-    def reach(self) -> float:
+    def largest_deviation(self) -> float:
         """Largest deviation of a value from the prior mean, outliers left out."""
         return float(np.abs(self.data.t[_are_trusted(self.data)] - self.mean).max())
 
@@ -251,7 +251,7 @@ class Forecast(NamedTuple):
         return bool(squares.sum() > squares.size + _SURPRISE * np.sqrt(2.0 * squares.size))
 
 
-def known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
+def _known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
     """What was known before the new rows: the territory's own pseudo-data, and its halo."""
     known = territory.known
     return known if halo is None else PseudoData.union(known, halo)
@@ -265,7 +265,7 @@ def forecast(territory: Territory, halo: PseudoData | None, order: Indices | Non
     order : (n,) of the rows; by default that of their arrival.
     """
     rows = territory.new_rows if order is None else territory.new_rows[order]
-    mean, C = Posterior(territory.kernel, territory.theta, territory.mean, known_around(territory, halo)).joint(rows.Z)
+    mean, C = Posterior(territory.kernel, territory.theta, territory.mean, _known_around(territory, halo)).joint(rows.Z)
     C[np.diag_indices_from(C)] += 1.0 / rows.precision
     L = _factor(C, territory.kernel.variance(territory.theta))
     whitened = solve_lower(L, columns(rows.t - mean))
@@ -331,21 +331,7 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
         inputs = np.where(is_new_axis, np.maximum(scales.inputs, spread), scales.inputs)
         scales = replace(scales, inputs=inputs)
     prior = _prior(territory, scales, spread, is_new_axis, surroundings, is_surprised=is_surprised)
-    evidences = _evidences(territory, surroundings.halo)
-
-    def log_evidence(theta: Hyperparameters) -> tuple[float, Array]:
-        parts = [evidence.value_and_gradient(theta) for evidence in evidences]
-        return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
-
-    def log_posterior(theta: Hyperparameters) -> float:
-        try:
-            return log_evidence(theta)[0] + prior.log_density(theta.to_log())[0]
-        except NotFactorizableError:
-            return -np.inf
-
-    def best(starts: list[Hyperparameters], max_iter: int) -> Hyperparameters:
-        found = [fit_hyperparameters(log_evidence, prior.clip(start), prior, max_iter) for start in starts]
-        return found[0] if len(found) == 1 else max(found, key=log_posterior)
+    posterior = _LogPosterior(_evidences(territory, surroundings.halo), prior)
 
     def defaults(factors: tuple[float, ...]) -> list[Hyperparameters]:
         return [default_hyperparameters(kernel, scales, factor) for factor in factors]
@@ -358,14 +344,41 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
     if is_surprised and territory.n_lost:
         starts.append(replace(starts[0], lengthscales=_SHORTENED * starts[0].lengthscales))
     if not is_lonely:
-        theta = best(starts, _MAX_ITER)
+        theta = posterior.best(starts, _MAX_ITER)
     else:  # nobody else knows: the present hyperparameters may be those of another maximum
-        theta = best([*starts, *defaults(LENGTHSCALE_FACTORS)], _MAX_ITER_FIRST)
+        theta = posterior.best([*starts, *defaults(LENGTHSCALE_FACTORS)], _MAX_ITER_FIRST)
         if territory.n_fitted:
-            short = best(defaults(_SHORT), _MAX_ITER_FIRST)
-            theta = short if log_posterior(short) > log_posterior(theta) + _CLEARLY else theta
+            short = posterior.best(defaults(_SHORT), _MAX_ITER_FIRST)
+            theta = short if posterior(short) > posterior(theta) + _CLEARLY else theta
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
-    return replace(fitted_now, n_evaluations=sum(evidence.n_evaluations for evidence in evidences)).with_theta(theta)
+    return replace(fitted_now, n_evaluations=posterior.n_evaluations).with_theta(theta)
+
+
+class _LogPosterior:
+    """Log posterior density of hyperparameters, up to a constant: the evidence of independent blocks, and the prior."""
+
+    def __init__(self, evidences: list[Evidence], prior: HyperPrior) -> None:
+        self._evidences, self._prior = evidences, prior
+
+    def __call__(self, theta: Hyperparameters) -> float:
+        try:
+            return self._log_evidence(theta)[0] + self._prior.log_density(theta.to_log())[0]
+        except NotFactorizableError:
+            return -np.inf
+
+    def best(self, starts: list[Hyperparameters], max_iter: int) -> Hyperparameters:
+        """The best of the maxima that are reached from these starts."""
+        prior = self._prior
+        found = [fit_hyperparameters(self._log_evidence, prior.clip(start), prior, max_iter) for start in starts]
+        return found[0] if len(found) == 1 else max(found, key=self)
+
+    @property
+    def n_evaluations(self) -> int:
+        return sum(evidence.n_evaluations for evidence in self._evidences)
+
+    def _log_evidence(self, theta: Hyperparameters) -> tuple[float, Array]:
+        parts = [evidence.value_and_gradient(theta) for evidence in self._evidences]
+        return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
 
 def _are_trusted(data: PseudoData) -> Mask:
