@@ -32,7 +32,8 @@ LAYERS = [
     "estimators",
     "metrics datasets survey",
     "io",
-    "plots report",
+    "plots report client",
+    "service",
     "cli",
     "__init__",
 ]

@@ -19,6 +19,7 @@ COMMANDS = {
     "fit": ("learn", "Learn a new map from a survey."),
     "update": ("learn", "Learn more rows, exactly as if the map had learned all rows at once."),
     "stream": ("stream", "Learn rows of standard input, and answer queries on standard output."),
+    "serve": ("serve", "Serve the maps of a folder over HTTP: they learn and answer at once, and lose nothing."),
     "predict": ("query", "Predict at the places of a table."),
     "grid": ("query", "Predict on a regular grid, as NetCDF with CF attributes for xarray, QGIS or GMT."),
     "evaluate": ("query", "Score the predictions of other data, and their uncertainty."),

@@ -4,10 +4,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
-import pandas as pd
 import typer
 
 from wgpr.cli import options as opt
@@ -25,12 +24,9 @@ from wgpr.cli.plausibility import TableCheck
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
-from wgpr.estimators.methods import TerritoryMethod
-from wgpr.estimators.regressors import WGPRegressor
-from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, columns_to_learn
-from wgpr.io.grids import input_names, target_name
 from wgpr.io.maps import load
+from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
 
 # Rows between two updates of the progress bar; an interruption loses no more than these.
@@ -122,11 +118,6 @@ def require_online(model: EnsembleRegressor) -> None:
         raise ValueError("this method learns all rows at once and cannot learn more; use wgpr fit with all data")
 
 
-def knows_rows_at_once(model: EnsembleRegressor) -> bool:
-    """Whether no row waits for a batch: the default method, which also has weights."""
-    return isinstance(model._method(), TerritoryMethod)
-
-
 def require_weights(model: EnsembleRegressor, weight: str) -> None:
     if weight and not knows_rows_at_once(model):
         raise UsageError(
@@ -209,25 +200,6 @@ def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: S
             rate = n_learned / (time.perf_counter() - started)
             counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
             show(n_learned, f"{counts}, {rate:,.0f} rows/s")
-
-
-def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
-    """Learn rows (n, d + 1) with weights (n,), if any."""
-    frames = as_frames(model, rows, columns[: rows.shape[1]])
-    if weights is None:
-        model.partial_fit(*frames)
-    else:
-        cast(WGPRegressor, model).partial_fit(*frames, sample_weight=weights)
-
-
-def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
-    """Inputs and target of rows (n, d + 1), with the names that the model has or, before it has learned, `columns`."""
-    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
-    return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
-
-
-def n_seen(model: EnsembleRegressor) -> int:
-    return model.n_samples_seen_ if hasattr(model, "_state") else 0
 
 
 def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:

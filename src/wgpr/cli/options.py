@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from statistics import NormalDist
 from typing import Annotated, Any
 
 import typer
 
 from wgpr.cli.console import UsageError
 from wgpr.estimators.regressors import METHODS
+from wgpr.io import rows
 from wgpr.io.files import check_destination
 
 METHOD_NAMES = ", ".join(METHODS)
@@ -122,7 +122,7 @@ def interval_half_width(level: float) -> float:
     """Half the width of the central interval with probability `level`, in standard deviations."""
     if not 0.0 < level < 1.0:
         raise UsageError(f"--level must be between 0 and 1, such as 0.95; got {level}")
-    return NormalDist().inv_cdf(0.5 + level / 2.0)
+    return rows.interval_half_width(level)
 
 
 def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ()) -> None:

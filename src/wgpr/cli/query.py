@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
@@ -16,12 +15,11 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan, require_one_output
+from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan
 from wgpr.io.maps import load
+from wgpr.io.rows import ANSWER, answer
 from wgpr.io.tables import Chunk, Table, expand, write_table
 from wgpr.metrics import RunningScores, Scores
-
-ANSWER = ("mean", "std", "lower", "upper", "model")
 
 
 @opt.with_table_options
@@ -133,17 +131,6 @@ def learn_waiting_rows(model: EnsembleRegressor) -> None:
     if model.n_pending_:
         with stderr.status(f"learning {format_count(model.n_pending_, 'row')} that wait for a batch"):
             model.flush()
-
-
-def answer(model: EnsembleRegressor, X: Array, half_width: float, *, latent: bool = False) -> list[NDArray[Any]]:
-    """The columns of `ANSWER`, (n,) each, at `X` (n, d).
-
-    half_width : of the interval from lower to upper, in standard deviations; latent : without the noise.
-    """
-    require_one_output(model)
-    mean, observed, field, owners = (values.reshape(len(X)) for values in model.predict_with_owners(named(model, X)))
-    std = field if latent else observed
-    return [mean, std, mean - half_width * std, mean + half_width * std, owners]
 
 
 def read_all(table: Table, columns: Sequence[str]) -> Array:

@@ -1,11 +1,9 @@
 """Saving maps, one process at a time. The old file is kept, and changes of other programs are not overwritten."""
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +14,7 @@ from wgpr.cli.console import exit_unless, format_count, format_size, inform, pri
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io import maps
 from wgpr.io.container import MapError
-from wgpr.io.files import check_destination, replace_file, write_file
+from wgpr.io.files import check_destination, locked, replace_file, write_file
 
 
 @contextmanager
@@ -28,17 +26,8 @@ def map_writer(path: Path) -> Iterator["MapWriter"]:
     """
     target = check_destination(path)
     writer, lock = MapWriter(path, target), target.with_name(f".{target.name}.lock")
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if not _try_lock(descriptor, lock):
-            raise BlockingIOError(f"another wgpr is writing {path.name}; wait until it ends, or use another -o")
-        try:
-            yield writer
-        finally:
-            with suppress(OSError):  # Windows does not remove an open file
-                lock.unlink()
-    finally:
-        os.close(descriptor)
+    with locked(lock, f"another wgpr is writing {path.name}; wait until it ends, or use another -o"):
+        yield writer
     exit_unless(not writer.is_elsewhere)
 
 
@@ -89,24 +78,6 @@ def _version(path: Path) -> tuple[int, ...] | None:
         return None
     status = path.stat()
     return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-def _try_lock(descriptor: int, lock: Path) -> bool:
-    """Whether the lock was taken; not if another process has just released it and removed the file."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(descriptor), os.stat(lock))
-    except (BlockingIOError, PermissionError, FileNotFoundError):
-        return False
-    except OSError:  # the file system has no locks
-        return True
 
 
 # Commands for a slow link

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import getdoc, signature
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +13,12 @@ from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform, stdout
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import METHODS, settings_without_effect
-from wgpr.gp.kernels import Hyperparameters
-from wgpr.io.codec import from_json
+from wgpr.io.settings import new_estimator, settings_of
 from wgpr.io.tables import Table, TableFormat, expand
 
 DEFAULT_CONFIG = Path("wgpr.toml")
 
 _KEYS = {"method": str, "x": list, "y": str, "table": dict, "settings": dict}
-_EXAMPLES = {
-    "hyperparameters": "{amplitude = 1.0, lengthscales = [2.0, 3.0], noise = 0.1}",
-    "prediction": '{object = "BestFew", n_models = 2}',
-}
 
 
 @dataclass(frozen=True)
@@ -77,23 +72,10 @@ def open_table(files: Sequence[str], options: Mapping[str, Any], configured: Map
 
 def make_estimator(configuration: Configuration, method: str = "", pairs: Iterable[str] = ()) -> EnsembleRegressor:
     """A new estimator, by the configuration and `NAME=VALUE` pairs of the command line. All settings are checked."""
-    method = method or configuration.method
-    known = settings_of(method)
-    settings = {**configuration.settings, **dict(map(_parse_pair, pairs))}
-    for name in settings:
-        if name not in known:
-            raise UsageError(f"{method} has no setting {name!r}; it has {', '.join(known)}")
-    estimator = METHODS[method](**{name: _to_object(name, value) for name, value in settings.items()})
     with opt.errors_of_usage():
-        estimator._method()
-    return estimator
-
-
-def settings_of(method: str) -> dict[str, Any]:
-    """The settings of a method and their defaults."""
-    if method not in METHODS:
-        raise UsageError(f"the method must be one of {', '.join(METHODS)}, got {method!r}")
-    return {name: parameter.default for name, parameter in signature(METHODS[method]).parameters.items()}
+        return new_estimator(
+            method or configuration.method, {**configuration.settings, **dict(map(_parse_pair, pairs))}
+        )
 
 
 def _parse_pair(pair: str) -> tuple[str, Any]:
@@ -113,21 +95,14 @@ def _parse_value(text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def _to_object(name: str, value: Any) -> Any:
-    """A table stands for an object: hyperparameters, or a rule with settings of its own."""
-    if not isinstance(value, dict):
-        return value
-    example = _EXAMPLES.get(name, _EXAMPLES["prediction"])
-    with opt.errors_of_usage(f"{name} = {value} is wrong, write for example {example}: "):
-        return Hyperparameters(**value) if name == "hyperparameters" else from_json(value)
-
-
 def settings(
     method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{opt.METHOD_NAMES}. By default all.")] = "",
 ) -> None:
     """List the methods, or explain the settings of one."""
     for name in [method] if method else METHODS:
-        defaults, unused = settings_of(name), settings_without_effect(METHODS[name]())
+        with opt.errors_of_usage():
+            defaults = settings_of(name)
+        unused = settings_without_effect(METHODS[name]())
         text = (getdoc(METHODS[name]) or "").replace("Parameters\n----------", "Settings").partition("\nAttributes")[0]
         stdout.print(text if method else f"{name}: {text.splitlines()[0]}", markup=False)
         stdout.print(f"  {_listed(defaults, [key for key in defaults if key not in unused])}", markup=False)

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from itertools import count, groupby
 from math import isnan
 from typing import Annotated, Any, NamedTuple
@@ -19,23 +18,18 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform, interruptible, warn
-from wgpr.cli.learn import announce_columns, knows_rows_at_once, learn_rows, n_seen, require_online, require_weights
-from wgpr.cli.plausibility import KnownRange
-from wgpr.cli.query import ANSWER, answer
+from wgpr.cli.learn import announce_columns, require_online, require_weights
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.settings import make_estimator, read_configuration
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, OnlineRegressor
-from wgpr.io.grids import input_names, named, predict_one_output, target_name
+from wgpr.io.grids import input_names, target_name
+from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.maps import load
+from wgpr.io.rows import ANSWER, Forecasts, answer, n_seen
 from wgpr.io.sources import number as parse_number
-from wgpr.metrics import RunningScores
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
-# Rows to be seen before a value can be called far outside.
-_MIN_KNOWN = 20
-# Rows that are forecast together by a model that knows each row at once.
-_LONGEST_BLOCK = 100
 
 
 def stream(
@@ -290,27 +284,24 @@ def _parse_number(name: str, value: Any) -> float:
 
 
 class StreamSession:
-    """Learns rows and answers queries. n_rows : learned so far; scores : of their forecasts.
+    """Predicts and learns rows, and answers queries. n_rows : learned so far; scores : of the predictions.
 
-    Each row is predicted before it is learned. Rows until the next step of the model, or up to 100 rows if the model
-    knows each row at once, form a block, which is forecast by the model as it was before the block. So the scores do
-    not depend on how many lines arrive at once.
+    The scores do not depend on how many lines arrive at once.
     """
 
     def __init__(self, model: OnlineRegressor, parser: LineParser, half_width: float, report_every: int) -> None:
         self.model, self.parser, self._half_width, self._report_every = model, parser, half_width, report_every
-        self.n_rows, self.n_answers, self.scores = 0, 0, RunningScores()
+        self.n_rows, self.n_answers, self._forecasts = 0, 0, Forecasts()
+        self.scores = self._forecasts.scores
         self._n_known = n_seen(model)
         self._known = KnownRange.of_map(model) if self._n_known else None
-        self._forecaster: OnlineRegressor | None = None
-        self._n_left = 0  # rows until the end of the block
 
     def check(self, line: Line) -> None:
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
         row = np.array([*line.x, line.y], dtype=float)
         known = self._known or KnownRange.of_bounds(row, row)
         is_far = known.is_far(row[None])[0]
-        if self._n_known >= _MIN_KNOWN and is_far.any():
+        if self._n_known >= MIN_KNOWN and is_far.any():
             column = int(np.argmax(is_far))
             name = [*self.parser.inputs, self.parser.target][column]
             raise LineError(f"has {row[column]:.15g} as {name}, {known.describe(column)} (--force learns it)")
@@ -335,34 +326,22 @@ class StreamSession:
         inform(text)
 
     def _learn(self, rows: list[Line]) -> None:
-        while rows:
-            if not self._n_left:
-                self._forecaster = copy(self.model) if n_seen(self.model) else None
-                self._n_left = self._block_size()
-            n_rows = min(self._n_left, self._report_every - self.n_rows % self._report_every)
-            self._learn_part(rows[:n_rows])
-            rows = rows[n_rows:]
-
-    def _block_size(self) -> int:
-        if knows_rows_at_once(self.model):
-            return max(1, min(n_seen(self.model), _LONGEST_BLOCK))
-        return self.model.n_until_step_ if n_seen(self.model) and self.model.n_models_ else 1
-
-    def _learn_part(self, rows: list[Line]) -> None:
-        values = np.array([[*row.x, row.y] for row in rows], dtype=float)
-        columns = [*self.parser.inputs, self.parser.target or "y"]
-        if self._forecaster is None:
+        if not self.n_rows and not n_seen(self.model):
             weight = self.parser.weight
-            announce_columns([*columns, *filter(None, [weight])], *self.parser.given, has_weights=bool(weight))
-        else:
-            X = named(self._forecaster, values[:, :-1])
-            self.scores.add(values[:, -1], *predict_one_output(self._forecaster, X))
-        weights = np.array([row.weight for row in rows]) if self.parser.weight else None
-        learn_rows(self.model, values, weights, columns)
-        self._n_left -= len(rows)
-        self.n_rows += len(rows)
-        if self.n_rows % self._report_every == 0:
-            self.report()
+            announce_columns([*self._columns, *filter(None, [weight])], *self.parser.given, has_weights=bool(weight))
+        while rows:
+            n_rows = self._report_every - self.n_rows % self._report_every
+            part, rows = rows[:n_rows], rows[n_rows:]
+            values = np.array([[*row.x, row.y] for row in part], dtype=float)
+            weights = np.array([row.weight for row in part]) if self.parser.weight else None
+            self._forecasts.learn(self.model, values, weights, self._columns)
+            self.n_rows += len(part)
+            if self.n_rows % self._report_every == 0:
+                self.report()
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*self.parser.inputs, self.parser.target or "y"]
 
     def _answer(self, queries: list[Line]) -> Iterator[str]:
         self.n_answers += len(queries)

@@ -1,10 +1,11 @@
-"""Atomic writes: a file is replaced as a whole or stays as it was, also if the program or the machine stops."""
+"""Atomic writes: a file is replaced as a whole or stays as it was, also if the program or the machine stops. Locks."""
 
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -52,3 +53,40 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(lock: Path, message: str) -> Iterator[None]:
+    """Hold the lock file `lock`, which other processes see, during the block. Raises `message` if another holds it.
+
+    The operating system releases the lock when the process ends, in whatever way.
+    """
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _try_lock(descriptor, lock):
+            raise BlockingIOError(message)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows does not remove an open file
+                lock.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, lock: Path) -> bool:
+    """Whether the lock was taken; not if another process has just released it and removed the file."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.stat(lock))
+    except (BlockingIOError, PermissionError, FileNotFoundError):
+        return False
+    except OSError:  # the file system has no locks
+        return True

@@ -1,0 +1,67 @@
+"""`wgpr serve`: the live service."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wgpr.cli.console import UsageError, format_count, inform
+
+_TOKEN_VARIABLE = "WGPR_TOKEN"
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Has a folder for each map. Made if missing.")],
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Has the token that clients must send; or set {_TOKEN_VARIABLE}."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str], typer.Option(metavar="URL", help="Web site whose pages may ask. Repeatable.")
+    ] = [],  # noqa: B006
+    writers: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Processes that learn. By default all cores but one.")
+    ] = 0,
+    max_waiting: Annotated[
+        int, typer.Option(metavar="ROWS", min=1, help="Most rows of a map that wait to be learned.")
+    ] = 200_000,
+) -> None:
+    """Serve the maps of a folder over HTTP: they learn and answer at once, and lose nothing.
+
+    Rows are on the disk before they are acknowledged. Ctrl-C learns what was accepted, saves all maps, and stops. Other
+    machines can connect only with a token. The routes are described at /docs.
+
+    Example: `wgpr serve surveys`, then `wgpr stream --to http://127.0.0.1:8000/maps/lake --x east,north --y depth`
+    """
+    try:
+        from wgpr.service import server
+        from wgpr.service.limits import Limits
+        from wgpr.service.logs import log_to_standard_error
+    except ImportError as error:
+        raise ImportError(f'the service needs {error.name}; install it with pip install "wgpr[serve]"') from error
+    try:
+        address = server.Address(host, port, _read_token(token_file), allow_origin)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    log_to_standard_error()
+    server.serve(
+        folder,
+        address,
+        limits=Limits(rows_waiting=max_waiting),
+        n_writers=writers or None,
+        started=lambda catalogue, url: inform(
+            f"serving {format_count(len(catalogue.maps), 'map')} of {folder} at {url} (see {url}/docs); Ctrl-C stops"
+        ),
+    )
+
+
+def _read_token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(_TOKEN_VARIABLE) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error

@@ -1,0 +1,95 @@
+"""Rows as a model takes them: with names and weights, forecast before they are learned. Answers as columns."""
+
+from collections.abc import Sequence
+from copy import copy
+from statistics import NormalDist
+from typing import Any, cast
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.estimators.methods import TerritoryMethod
+from wgpr.estimators.regressors import WGPRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import input_names, named, predict_one_output, require_one_output, target_name
+from wgpr.metrics import RunningScores
+
+# Columns of an answer.
+ANSWER = ("mean", "std", "lower", "upper", "model")
+
+# Rows that are forecast together by a model that knows each row at once.
+_LONGEST_BLOCK = 100
+
+
+def knows_rows_at_once(model: EnsembleRegressor) -> bool:
+    """Whether no row waits for a batch: the default method, which also has weights."""
+    return isinstance(model._method(), TerritoryMethod)
+
+
+def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
+    """Learn rows (n, d + 1) with weights (n,), if any."""
+    frames = as_frames(model, rows, columns[: rows.shape[1]])
+    if weights is None:
+        model.partial_fit(*frames)
+    else:
+        cast(WGPRegressor, model).partial_fit(*frames, sample_weight=weights)
+
+
+def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+    """Inputs and target of rows (n, d + 1), with the names that the model has or, before it has learned, `columns`."""
+    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
+    return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
+
+
+def n_seen(model: EnsembleRegressor) -> int:
+    return model.n_samples_seen_ if hasattr(model, "_state") else 0
+
+
+def answer(model: EnsembleRegressor, X: Array, half_width: float, *, latent: bool = False) -> list[NDArray[Any]]:
+    """The columns of `ANSWER`, (n,) each, at `X` (n, d).
+
+    half_width : of the interval from lower to upper, in standard deviations; latent : without the noise.
+    """
+    require_one_output(model)
+    mean, observed, field, owners = (values.reshape(len(X)) for values in model.predict_with_owners(named(model, X)))
+    std = field if latent else observed
+    return [mean, std, mean - half_width * std, mean + half_width * std, owners]
+
+
+def interval_half_width(level: float) -> float:
+    """Half the width of the central interval with probability `level`, in standard deviations."""
+    return NormalDist().inv_cdf(0.5 + level / 2.0)
+
+
+class Forecasts:
+    """Predicts each row before it is learned. scores : of these predictions.
+
+    Rows until the next step of the model, or up to 100 rows if the model knows each row at once, form a block, which
+    is forecast by the model as it was before the block. So the scores do not depend on how many rows come at once.
+    """
+
+    def __init__(self) -> None:
+        self.scores = RunningScores()
+        self._forecaster: OnlineRegressor | None = None
+        self._n_left = 0  # rows until the end of the block
+
+    def learn(self, model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
+        """Predict and learn rows (n, d + 1) with weights (n,), if any."""
+        while len(rows):
+            if not self._n_left:
+                self._forecaster = copy(model) if n_seen(model) else None
+                self._n_left = _block_size(model)
+            block, rows = rows[: self._n_left], rows[self._n_left :]
+            if self._forecaster is not None:
+                X = named(self._forecaster, block[:, :-1])
+                self.scores.add(block[:, -1], *predict_one_output(self._forecaster, X))
+            learn_rows(model, block, None if weights is None else weights[: len(block)], columns)
+            weights = None if weights is None else weights[len(block) :]
+            self._n_left -= len(block)
+
+
+def _block_size(model: OnlineRegressor) -> int:
+    if knows_rows_at_once(model):
+        return max(1, min(n_seen(model), _LONGEST_BLOCK))
+    return model.n_until_step_ if n_seen(model) and model.n_models_ else 1

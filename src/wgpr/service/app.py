@@ -1,0 +1,481 @@
+"""The routes of the service."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from html import escape
+from threading import Event
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from wgpr.ensemble.evaluation import StepRecord
+from wgpr.io import maps
+from wgpr.io.container import MapError
+from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan
+from wgpr.io.rows import ANSWER, answer, interval_half_width
+from wgpr.service import bodies, grids
+from wgpr.service.catalogue import Catalogue
+from wgpr.service.definition import NAME, Definition
+from wgpr.service.errors import ServiceError
+from wgpr.service.guard import Guard, as_response
+from wgpr.service.livemap import LiveMap
+
+# Places that are answered at once, in less time than a thread takes to begin.
+_FEW = 20
+# Seconds that are left for the answer when rows are waited for.
+_REST = 5.0
+_N_DECISIONS = 10
+
+MAP_FILE = "application/vnd.wgpr.map"
+DIFFERENCE = "application/vnd.wgpr.diff"
+
+Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
+
+
+class ProblemDetails(BaseModel):
+    """What is wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    line: int | None = None
+    column: str | None = None
+
+
+class Forecasts(BaseModel):
+    """Scores of predictions of rows before these were learned, since the service was started."""
+
+    rows: int
+    rmse: float
+    nlpd: float | None
+    coverage: float | None = Field(description="Fraction inside of the 95 % interval.")
+
+
+class Decision(BaseModel):
+    """What was decided about some rows."""
+
+    step: int
+    rows: int
+    text: str
+
+
+class Summary(BaseModel):
+    """A map and what it has learned."""
+
+    name: str
+    definition: Definition
+    rows_seen: int = Field(description="Rows that were accepted; they are on the disk.")
+    rows_learned: int
+    rows_saved: int = Field(description="Rows in the snapshot. The journal has the others.")
+    models: int = Field(description="Number of local models.")
+    extent: dict[str, tuple[float, float]] | None = Field(description="Least and greatest value of each input.")
+    forecasts: Forecasts | None
+    decisions: list[Decision] = Field(description="The last ones, latest first.")
+    version: str = Field(description="Of the state; changes with it.")
+    failure: str | None = Field(description="Why the map takes no more rows.")
+
+
+class Accepted(BaseModel):
+    """accepted : rows of this request; sequence : rows of the map up to these."""
+
+    accepted: int
+    sequence: int
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Answers that every route can give, and those of some."""
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
+    content = {"application/problem+json": {"schema": schema}}
+    return {
+        status: {"description": "What is wrong, and the remedy.", "content": content}
+        for status in sorted({400, 401, 403, 408, 422, 503, *statuses})
+    }
+
+
+def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Sequence[str] = ()) -> FastAPI:
+    """The service for an opened catalogue."""
+    app = FastAPI(
+        title="WGPR",
+        summary="Maps that learn from a stream and answer with their uncertainty.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.catalogue = catalogue
+    for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
+        routes(app, catalogue)
+    _add_error_handlers(app)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["*"],
+            allow_headers=["Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key"],
+            expose_headers=["ETag", "Retry-After"],
+        )
+    app.add_middleware(Guard, token=token, origins=tuple(origins), limits=catalogue.limits, metrics=catalogue.metrics)
+    return app
+
+
+# Maps
+
+
+def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
+    @app.put("/maps/{name}", status_code=201, responses={200: {"model": Summary}, **problems(409, 507)})
+    async def make_map(name: Name, definition: Definition, response: Response) -> Summary:
+        """Make a map. If it exists with the same columns and settings, nothing changes."""
+        if not await catalogue.create(name, definition):
+            response.status_code = 200
+        return summary(catalogue[name])
+
+    @app.get("/maps", responses=problems())
+    async def list_maps() -> list[Summary]:
+        """All maps."""
+        return [summary(live_map) for _, live_map in sorted(catalogue.maps.items())]
+
+    @app.get("/maps/{name}", responses=problems(404))
+    async def show_map(name: Name) -> Summary:
+        """One map: its rows, models, extent, scores of forecasts, and last decisions."""
+        return summary(catalogue[name])
+
+    @app.delete("/maps/{name}", status_code=204, responses=problems(404))
+    async def delete_map(name: Name) -> Response:
+        """Delete a map, its snapshot and its journal."""
+        await catalogue.delete(name)
+        return Response(status_code=204)
+
+
+def summary(live_map: LiveMap) -> Summary:
+    model, scores = live_map.model, live_map.scores
+    extent, records = None, []
+    if model is not None:
+        extent = dict(zip(live_map.definition.inputs, map(tuple, model.bounds_.T.tolist()), strict=True))
+        records = [record for record in model.history_[-1000:] if record.decision != "update" or record.merged]
+    return Summary(
+        name=live_map.name,
+        definition=live_map.definition,
+        rows_seen=live_map.n_accepted,
+        rows_learned=live_map.n_learned,
+        rows_saved=live_map.n_saved,
+        models=0 if model is None else model.n_models_,
+        extent=extent,
+        forecasts=None
+        if scores is None
+        else Forecasts(rows=live_map.n_scored, rmse=scores.rmse, nlpd=scores.nlpd, coverage=scores.coverage),
+        decisions=[_decision(record) for record in records[: -_N_DECISIONS - 1 : -1]],
+        version=live_map.version,
+        failure=live_map.failure or None,
+    )
+
+
+def _decision(record: StepRecord) -> Decision:
+    new = [str(change.model) for change in record.changes if change.is_new]
+    parts = [f"new model {', '.join(new)}"] if new else []
+    parts += [f"models {first} and {second} merged" for first, second in record.merged]
+    return Decision(step=record.number, rows=record.n_samples, text="; ".join(parts))
+
+
+# Rows and queries
+
+
+def _table_body(description: str, example: dict[str, Any]) -> dict[str, Any]:
+    """How a table is described in the OpenAPI: three formats with the columns of the map."""
+    numbers = {"type": "array", "items": {"type": "number"}}
+    columns = {"type": "object", "additionalProperties": numbers, "example": example}
+    content = {bodies.COLUMNS: {"schema": columns}}
+    content |= {kind: {"schema": {"type": "string"}} for kind in (bodies.CSV, bodies.LINES)}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+async def _read(
+    request: Request, catalogue: Catalogue, columns: Sequence[str], most: int
+) -> tuple[Any, list[int], str]:
+    """Values (n, k) of a body, the line of each row, and the format."""
+    kind = bodies.table_format(request.headers.get("content-type", ""))
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    data = bodies.decompressed(await request.body(), encoding, catalogue.limits.body)
+    if len(data) < 10_000:
+        return *bodies.read_table(data, kind, columns, most), kind
+    return *await asyncio.to_thread(bodies.read_table, data, kind, columns, most), kind
+
+
+def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
+    described = _table_body(
+        "Inputs and target by name, and weights if the map has them. May be compressed by gzip.",
+        {"east": [1.0, 2.0], "north": [5.0, 5.0], "depth": [12.1, 12.4]},
+    )
+
+    @app.post(
+        "/maps/{name}/rows",
+        status_code=202,
+        responses={200: {"model": Accepted}, **problems(404, 413, 415, 429, 507)},
+        openapi_extra=described,
+    )
+    async def add_rows(
+        name: Name,
+        request: Request,
+        response: Response,
+        wait: Annotated[Literal["disk", "learned"], Query(description="What the answer waits for.")] = "disk",
+        force: Annotated[bool, Query(description="Also take values far outside of what is known.")] = False,
+        idempotency_key: Annotated[
+            str | None, Header(min_length=1, max_length=200, description="Rows with a key are learned once.")
+        ] = None,
+    ) -> Accepted:
+        """Learn rows. The answer is 202 when they are on the disk; with `wait=learned`, 200 when they are learned.
+
+        A bad row refuses the whole request.
+        """
+        live_map = catalogue[name]
+        definition = live_map.definition
+        rows, lines, _ = await _read(request, catalogue, definition.columns, catalogue.limits.rows)
+        if definition.weight is not None:
+            bodies.check_weights(rows[:, -1], lines, definition.weight)
+        if not force and (found := live_map.check_plausible(rows)):
+            row, column, fault = found
+            bodies.refuse(lines[row], definition.columns[column], fault, "correct it, or use force=true")
+        receipt = await live_map.accept(rows, idempotency_key)
+        if wait == "learned":
+            try:
+                async with asyncio.timeout(max(0.1, catalogue.limits.seconds - _REST)):
+                    await live_map.wait_until_learned(receipt.last)
+                response.status_code = 200
+            except TimeoutError:  # accepted, and not yet learned
+                pass
+        return Accepted(accepted=receipt.n_rows, sequence=receipt.last)
+
+    @app.post(
+        "/maps/{name}/predict",
+        responses={200: {"content": {bodies.CSV: {}, bodies.LINES: {}}}, **problems(404, 409, 413, 415)},
+        openapi_extra=_table_body("Inputs by name.", {"east": [1.5], "north": [5.0]}),
+    )
+    async def predict(
+        name: Name,
+        request: Request,
+        level: Annotated[float, Query(gt=0.0, lt=1.0, description="Probability of the interval.")] = 0.95,
+        latent: Annotated[bool, Query(description="Uncertainty of the field, without noise.")] = False,
+    ) -> Response:
+        """Mean, std, lower, upper and model at each place, in the format of the request."""
+        live_map = catalogue[name]
+        live_map.required_model()
+        X, _, kind = await _read(request, catalogue, live_map.definition.inputs, catalogue.limits.places)
+        model = catalogue.answering_model(live_map)
+        half_width = interval_half_width(level)
+
+        def written() -> str:
+            return bodies.write_table(kind, ANSWER, answer(model, X, half_width, latent=latent))
+
+        text = written() if len(X) <= _FEW else await _answered(catalogue, written)
+        return Response(text, media_type=kind)
+
+
+async def _answered(catalogue: Catalogue, function: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(catalogue.answering, function)
+
+
+# Grids
+
+
+def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    content = dict.fromkeys(grids.FORMATS, binary)
+
+    @app.get(
+        "/maps/{name}/grid",
+        response_class=Response,
+        responses={200: {"content": content}, **problems(404, 406, 409, 413)},
+    )
+    async def grid(
+        name: Name,
+        accept: Annotated[str, Header()] = "*/*",
+        bbox: Annotated[
+            str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")
+        ] = None,
+        width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None,
+        height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None,
+        spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None,
+        at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
+        layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
+    ) -> Response:
+        """Mean and standard deviations on a regular grid, as NetCDF, CoverageJSON or PNG (by `Accept`)."""
+        model = catalogue.answering_model(catalogue[name])
+        kind = bodies.acceptable(accept, grids.FORMATS)
+        plan = _plan(model, bbox, width, height, spacing, at)
+        if plan.size > catalogue.limits.nodes:
+            detail = f"the grid has {plan.size:,} nodes, and {catalogue.limits.nodes:,} are the most; ask for fewer"
+            raise ServiceError(413, detail)
+        stopped = Event()
+
+        def show(_: int) -> None:
+            if stopped.is_set():
+                raise InterruptedError
+
+        try:
+            data = await _answered(catalogue, lambda: grids.FORMATS[kind](predict_plan(model, plan, show), layer))
+        finally:
+            stopped.set()
+        return Response(data, media_type=kind, headers={"Vary": "Accept"})
+
+
+def _plan(
+    model: Any, bbox: str | None, width: int | None, height: int | None, spacing: float | None, at: Sequence[str]
+) -> GridPlan:
+    """The grid that a request describes."""
+    if spacing is not None and (width or height):
+        raise ServiceError(422, "spacing and size exclude each other; give spacing, or width and height")
+    try:
+        fixed = {name: float(value) for name, _, value in (pair.rpartition("=") for pair in at)}
+        edges = None if bbox is None else [float(part) for part in bbox.split(",")]
+    except ValueError as error:
+        raise ServiceError(422, "bbox must be numbers separated by commas, and at NAME=VALUE") from error
+    try:
+        half = len(edges) // 2 if edges else 0
+        region = None if edges is None else [edges[i + half * side] for i in range(half) for side in (0, 1)]
+        if edges is not None and len(edges) % 2:
+            raise ValueError("bbox must have two numbers for each input that varies")
+        sizes = [size for size in (width, height) if size is not None]
+        if sizes and region is None:
+            region = list(default_region(model, at=fixed or None))
+        steps: Any = spacing
+        if sizes and region is not None:
+            n_inputs = len(region) // 2
+            if len(sizes) != n_inputs:
+                raise ValueError("give width for a line, and width and height for a map")
+            steps = [(region[2 * i + 1] - region[2 * i]) / (size - 1) for i, size in enumerate(sizes)]
+        return plan_grid(model, region, steps, at=fixed or None)
+    except ValueError as error:
+        raise ServiceError(422, f"the grid makes no sense: {error}") from error
+
+
+# Files
+
+
+def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+
+    @app.get(
+        "/maps/{name}/file",
+        response_class=Response,
+        responses={200: {"content": {MAP_FILE: binary}}, 304: {"description": "As before."}, **problems(404, 409)},
+    )
+    async def map_file(name: Name, if_none_match: Annotated[str, Header()] = "", compact: bool = False) -> Response:
+        """The map file, as `wgpr` opens it."""
+        version, model = catalogue[name].remember_state()
+        headers = {"ETag": f'W/"{version}"'}
+        if version in re.findall(r'"([^"]*)"', if_none_match):
+            return Response(status_code=304, headers=headers)
+        data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
+        return Response(data, media_type=MAP_FILE, headers=headers)
+
+    @app.get(
+        "/maps/{name}/diff",
+        response_class=Response,
+        responses={200: {"content": {DIFFERENCE: binary}}, **problems(404, 409, 410)},
+    )
+    async def difference(
+        name: Name, since: Annotated[str, Query(max_length=100, description="ETag of an earlier file or difference.")]
+    ) -> Response:
+        """What changed since an earlier state, as `wgpr apply` takes it."""
+        live_map = catalogue[name]
+        old = live_map.state_of(since.removeprefix("W/").strip('"'))
+        version, new = live_map.remember_state()
+        try:
+            data = await _answered(catalogue, lambda: maps.diff(old, new))
+        except MapError as error:
+            raise ServiceError(409, str(error)) from error
+        return Response(data, media_type=DIFFERENCE, headers={"ETag": f'W/"{version}"'})
+
+
+# Operations
+
+
+def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
+    @app.get("/metrics", response_class=PlainTextResponse, responses=problems())
+    async def metrics() -> Response:
+        """For Prometheus."""
+        return Response(generate_latest(catalogue.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/health/live", responses=problems())
+    async def live() -> dict[str, str]:
+        """Whether the service runs."""
+        return {"status": "live"}
+
+    @app.get("/health/ready", responses=problems())
+    async def ready() -> dict[str, str]:
+        """Whether all maps have learned what was in their journals when the service began, and take rows."""
+        if not all(live_map.is_ready for live_map in catalogue.maps.values()):
+            raise ServiceError(503, "a map is still learning its journal, or has failed; see GET /maps")
+        return {"status": "ready"}
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def documentation() -> str:
+        """The routes as a page, which needs nothing from other hosts."""
+        return _page(app)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version="0.2", summary=app.summary, routes=app.routes)
+            schemas = schema["components"]["schemas"]
+            schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
+            for operation in (each for path in schema["paths"].values() for each in path.values()):
+                operation["responses"]["422"] = problems()[422]
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+td, th { text-align: left; padding-right: 1rem }
+"""
+
+
+def _page(app: FastAPI) -> str:
+    parts = []
+    for path, operations in app.openapi()["paths"].items():
+        for method, about in operations.items():
+            rows = "".join(
+                f"<tr><td><code>{escape(each['name'])}</code><td>{each['in']}<td>{escape(each.get('description', ''))}"
+                for each in about.get("parameters", ())
+            )
+            table = f"<table><tr><th>parameter<th>in<th>meaning{rows}</table>" if rows else ""
+            parts.append(
+                f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(about.get('description', ''))}{table}"
+            )
+    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>WGPR</title><style>{_STYLE}</style>"
+    return f"{head}<h1>WGPR</h1><p>{app.summary} <a href=/openapi.json>OpenAPI</a>{''.join(parts)}"
+
+
+# Errors
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(ServiceError)
+    async def _problem(_: Request, problem: ServiceError) -> Response:
+        return as_response(problem)
+
+    @app.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> Response:
+        return as_response(ServiceError(error.status_code, str(error.detail), headers=dict(error.headers or {})))
+
+    @app.exception_handler(RequestValidationError)
+    async def _validation(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = " ".join(str(part) for part in first["loc"])
+        return as_response(ServiceError(422, f"{where}: {first['msg']}; correct it"))
+
+    @app.exception_handler(Exception)
+    async def _any(_: Request, error: Exception) -> JSONResponse:
+        return as_response(ServiceError(500, "the service has a fault; its log says more"))  # type: ignore[return-value]

@@ -1,0 +1,225 @@
+"""Tables in requests and answers: CSV, lines of JSON, or JSON columns. A table is good as a whole or refused."""
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpr.estimators.base import LARGEST, LEAST_WEIGHT
+from wgpr.gp.linalg import Array
+from wgpr.io.sources import number
+from wgpr.service.errors import ServiceError
+
+CSV, LINES, COLUMNS = "text/csv", "application/x-ndjson", "application/json"
+_ALIASES = {"application/ndjson": LINES, "application/jsonl": LINES, "application/csv": CSV}
+
+
+def decompressed(data: bytes, encoding: str, most: int) -> bytes:
+    """The body without gzip. One that becomes larger than `most` bytes is refused before it is."""
+    if encoding in ("", "identity"):
+        return data
+    if encoding != "gzip":
+        raise ServiceError(415, "the body may be compressed by gzip only; leave out other content encodings")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            plain = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ServiceError(400, "the body is not a whole gzip stream; send it again") from error
+    if len(plain) > most:
+        raise ServiceError(413, f"the body has more than {most:,} bytes; send it in parts")
+    return plain
+
+
+def table_format(content_type: str) -> str:
+    """Which of the three formats a content type stands for."""
+    kind = content_type.partition(";")[0].strip().lower()
+    kind = _ALIASES.get(kind, kind)
+    if kind not in _READERS:
+        raise ServiceError(415, f"the content type must be {CSV}, {LINES} or {COLUMNS}")
+    return kind
+
+
+def read_table(data: bytes, kind: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+    """Values (n, k) of k `columns`, and the line of each row. Other columns are ignored; `most` rows are allowed."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ServiceError(400, f"byte {error.start} of the body is not UTF-8; send text in UTF-8") from error
+    if "\0" in text:
+        raise ServiceError(400, "the body has a NUL character; send text in UTF-8")
+    values, lines = _READERS[kind](text, columns, most)
+    if not len(values):
+        raise ServiceError(422, "the body has no rows; send at least one")
+    bad = np.argwhere(~(np.abs(values) <= LARGEST))  # true for NaN
+    if len(bad):
+        row, column = bad[0].tolist()
+        refuse(lines[row], columns[column], f"{values[row, column]:g} is not a finite number below {LARGEST:g}")
+    return values, lines
+
+
+def check_weights(weights: Array, lines: Sequence[int], name: str) -> None:
+    bad = np.flatnonzero((weights < LEAST_WEIGHT) | (weights > 1.0 / LEAST_WEIGHT))
+    if len(bad):
+        allowed = f"between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}"
+        refuse(lines[bad[0]], name, f"{weights[bad[0]]:g} is no weight, which is {allowed}")
+
+
+def write_table(kind: str, names: Sequence[str], columns: Sequence[NDArray[Any]]) -> str:
+    """Columns (n,) in the format of the request."""
+    lists = [column.tolist() for column in columns]
+    if kind == COLUMNS:
+        return json.dumps(dict(zip(names, lists, strict=True)), allow_nan=False)
+    rows = zip(*lists, strict=True)
+    if kind == LINES:
+        return "".join(f"{json.dumps(dict(zip(names, row, strict=True)), allow_nan=False)}\n" for row in rows)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def refuse(line: int, column: str, fault: str, remedy: str = "correct it and send all rows again") -> NoReturn:
+    raise ServiceError(422, f"line {line}, column {column!r}: {fault}; {remedy}", line=line, column=column)
+
+
+def _checked_count(n_rows: int, most: int) -> None:
+    if n_rows > most:
+        raise ServiceError(413, f"the body has more than {most:,} rows; send it in parts")
+
+
+def _read_csv(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+    """The first line has the names."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        positions = [_position(header, column) for column in columns]
+        line = reader.line_num + 1
+        for row in reader:
+            if row:
+                if len(row) != len(header):
+                    detail = f"line {line} has {len(row)} cells and the first line {len(header)}; correct it"
+                    raise ServiceError(422, detail, line=line)
+                rows.append([row[position] for position in positions])
+                lines.append(line)
+                _checked_count(len(rows), most)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        line = reader.line_num
+        raise ServiceError(422, f"line {line} is not CSV ({error}); correct it", line=line) from error
+    return _numbers(rows, lines, columns, _from_text), lines
+
+
+def _position(header: Sequence[str], column: str) -> int:
+    if header.count(column) != 1:
+        how_often = "twice" if column in header else "not"
+        detail = f"column {column!r} is {how_often} in the first line; name each column once there"
+        raise ServiceError(422, detail, line=1)
+    return header.index(column)
+
+
+def _read_lines(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+    """Each line is an object of JSON."""
+    rows: list[list[Any]] = []
+    lines: list[int] = []
+    for line, row in enumerate(text.split("\n"), start=1):
+        if not row.strip():
+            continue
+        content = _json(row, f"line {line}", line=line)
+        if not isinstance(content, dict):
+            raise ServiceError(422, f"line {line} must be an object such as {{{columns[0]!r}: 1.0}}", line=line)
+        for column in columns:
+            if column not in content:
+                refuse(line, column, "the value is missing")
+        rows.append([content[column] for column in columns])
+        lines.append(line)
+        _checked_count(len(rows), most)
+    return _numbers(rows, lines, columns, _from_json), lines
+
+
+def _read_columns(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+    """An object of JSON with a list of numbers for each column. "Lines" are then places in these lists, from 1."""
+    content = _json(text, "the body")
+    if not isinstance(content, dict):
+        raise ServiceError(422, f"the body must be an object of lists such as {{{columns[0]!r}: [1.0, 2.0]}}")
+    for column in columns:
+        if not isinstance(content.get(column), list):
+            raise ServiceError(422, f"column {column!r} is missing or no list; give a list of numbers for each column")
+    lists = [content[column] for column in columns]
+    if len({*map(len, lists)}) > 1:
+        raise ServiceError(422, "the lists must be equally long; give a number for each row in each column")
+    _checked_count(len(lists[0]), most)
+    lines = list(range(1, len(lists[0]) + 1))
+    return _numbers([list(row) for row in zip(*lists, strict=True)], lines, columns, _from_json), lines
+
+
+def _json(text: str, what: str, **more: Any) -> Any:
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no number of JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(422, f"{what} is not JSON ({str(error)[:100]}); correct it", **more) from error
+
+
+def _numbers(
+    rows: list[list[Any]], lines: Sequence[int], columns: Sequence[str], parse: Callable[[Any], float | None]
+) -> Array:
+    """Values (n, k); a cell that is no number is refused."""
+    values = np.empty((len(rows), len(columns)))
+    for place, row in enumerate(rows):
+        for position, cell in enumerate(row):
+            value = parse(cell)
+            if value is None:
+                shown = "the value is missing" if cell in ("", None) else f"{str(cell)[:40]!r} is not a number"
+                refuse(lines[place], columns[position], shown)
+            values[place, position] = value
+    return values
+
+
+def _from_text(cell: str) -> float | None:
+    value = number(cell, ".")
+    return None if value is None or value != value else value
+
+
+def _from_json(cell: Any) -> float | None:
+    if type(cell) not in (int, float):
+        return None
+    try:
+        return float(cell)
+    except OverflowError:
+        return None
+
+
+_READERS: dict[str, Callable[[str, Sequence[str], int], tuple[Array, list[int]]]] = {
+    CSV: _read_csv,
+    LINES: _read_lines,
+    COLUMNS: _read_columns,
+}
+
+
+def acceptable(accept: str, offered: Iterable[str]) -> str:
+    """The offered media type that the client likes best; the first one if it does not care."""
+    offered = list(offered)
+    wishes: list[tuple[float, str]] = []
+    for part in (accept or "*/*").split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        text = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        try:
+            wishes.append((float(text), kind.lower()))
+        except ValueError:
+            continue
+    for quality, kind in sorted(wishes, key=lambda wish: -wish[0]):
+        for each in offered:
+            if quality > 0 and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*"):
+                return each
+    raise ServiceError(406, f"the answer can be {', '.join(offered)}; name one of them in Accept")

@@ -1,0 +1,189 @@
+"""All maps of a folder, which belongs to one service at a time."""
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
+from copy import copy
+from pathlib import Path
+from typing import Any, cast
+
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.io.files import locked
+from wgpr.service.definition import Definition, is_map_name
+from wgpr.service.errors import ServiceError
+from wgpr.service.limits import Limits
+from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
+from wgpr.service.logs import log
+from wgpr.service.metrics import Metrics
+from wgpr.service.writer import Close, Command, Reply, Writer
+
+# Seconds between two looks at which maps are to be saved.
+_TICK = 1.0
+
+
+class Catalogue:
+    """The maps by name, the writer's processes, and the threads for journals and answers.
+
+    Open it with `async with`. On entering, all journals and snapshots are checked; damage raises an error.
+    """
+
+    def __init__(self, folder: Path, limits: Limits | None = None, n_writers: int | None = None) -> None:
+        self.folder, self.limits, self.metrics = folder, limits or Limits(), Metrics()
+        self.maps: dict[str, LiveMap] = {}
+        self._n_writers = n_writers or max(1, (os.cpu_count() or 2) - 1)
+        self._writers: list[Writer] = []
+        self._opening = asyncio.Lock()
+        self._is_closing = False
+        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
+        self.answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Catalogue"]:
+        """Hold the folder, and learn, until the end of the block; then finish what was accepted, and save it."""
+        message = f"another wgpr serve uses {self.folder}; stop it, or name another folder"
+        with ExitStack() as stack:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(self.folder / ".lock", message))
+            found = self._checked_folders()
+            self._loop = asyncio.get_running_loop()
+            self._writers = [self._started_writer(number) for number in range(self._n_writers)]
+            for opened in found:
+                self._add(opened)
+            ticking = asyncio.create_task(self._tick())
+            try:
+                yield self
+            finally:
+                ticking.cancel()
+                await self._close()
+
+    def _checked_folders(self) -> list[Opened]:
+        found: list[Opened] = []
+        try:
+            for path in sorted(self.folder.iterdir()):
+                if path.name.startswith((".new-", ".deleted-")):  # left by a crash
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.is_dir() and is_map_name(path.name):
+                    found.append(open_folder(path))
+                    if found[-1].journal.warning:
+                        log("journal", map=path.name, error=found[-1].journal.warning)
+        except BaseException:
+            for opened in found:
+                opened.journal.close()
+            raise
+        return found
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(live_map.finish() for live_map in self.maps.values()))
+        self._is_closing = True
+        for live_map in self.maps.values():
+            await live_map.close()
+        for writer in self._writers:
+            await asyncio.to_thread(writer.close)
+        self._threads.shutdown()
+        self.answering.shutdown()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            for live_map in self.maps.values():
+                live_map.save_if_due()
+
+    # Maps
+
+    def __getitem__(self, name: str) -> LiveMap:
+        if name not in self.maps:
+            raise ServiceError(404, f"there is no map {name}; make it with PUT /maps/{name}")
+        return self.maps[name]
+
+    async def create(self, name: str, definition: Definition) -> bool:
+        """Make a map; returns whether it is new. An error if there is one with another definition."""
+        async with self._opening:
+            if name in self.maps:
+                if not definition.agrees_with(self.maps[name].definition):
+                    raise ServiceError(409, f"map {name} exists with other columns or settings; choose another name")
+                return False
+            if len(self.maps) >= self.limits.maps:
+                raise ServiceError(507, f"there are {len(self.maps)} maps, and no more are allowed; delete one")
+            try:
+                await asyncio.to_thread(create_folder, self.folder / name, definition)
+                opened = await asyncio.to_thread(open_folder, self.folder / name)
+            except OSError as error:
+                reason = error.strerror or "no room"
+                raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
+            self._add(opened)
+            return True
+
+    async def delete(self, name: str) -> None:
+        async with self._opening:
+            live_map = self[name]
+            del self.maps[name]
+            self._writer_of(name).send(Close(name))
+            await live_map.close()
+            trash = self.folder / f".deleted-{secrets.token_hex(4)}"
+            await asyncio.to_thread(live_map.folder.rename, trash)
+            await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
+            self.metrics.forget_map(name)
+
+    def _add(self, opened: Opened) -> None:
+        name, metrics = opened.name, self.metrics
+
+        def send(command: Command) -> None:
+            self._writer_of(name).send(command)
+
+        live_map = LiveMap(opened, send, self._threads, metrics, self.limits.rows_waiting)
+        self.maps[name] = live_map
+        metrics.rows_accepted.labels(name)
+        metrics.rows_learned.labels(name)
+        metrics.rows_waiting.labels(name).set_function(lambda: live_map.n_waiting)
+        metrics.models.labels(name).set_function(lambda: 0 if live_map.model is None else live_map.model.n_models_)
+        live_map.open_in_writer()
+
+    def answering_model(self, live_map: LiveMap) -> EnsembleRegressor:
+        """The model that answers, with its share of the memory for factorised matrices."""
+        model = live_map.required_model()
+        if "max_cache_bytes" not in model.get_params(deep=False):
+            return model
+        share = self.limits.cache_bytes // max(1, len(self.maps))
+        if model.get_params(deep=False)["max_cache_bytes"] <= share:
+            return model
+        return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=share))
+
+    # Writers
+
+    def _writer_of(self, name: str) -> Writer:
+        return self._writers[self._writer_number(name)]
+
+    def _writer_number(self, name: str) -> int:
+        return sum(name.encode()) % self._n_writers
+
+    def _started_writer(self, number: int) -> Writer:
+        self.metrics.writer_starts.inc()
+
+        def receive(reply: Reply | None) -> None:  # in a thread of the writer
+            live_map = self.maps.get(reply.name) if reply is not None else None
+            content = live_map.decoded(reply) if live_map is not None and reply is not None else None
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._receive, number, reply, live_map, content)
+
+        return Writer(receive)
+
+    def _receive(self, number: int, reply: Reply | None, live_map: LiveMap | None, content: Any) -> None:
+        if reply is None:
+            self._restart_writer(number)
+        elif live_map is not None and self.maps.get(reply.name) is live_map:
+            live_map.receive(reply, content)
+
+    def _restart_writer(self, number: int) -> None:
+        """Start a process again that has died. Its maps are learned again from their snapshots."""
+        if self._is_closing:
+            return
+        log("writer", error="the process that learns has died, and is started again")
+        self._writers[number] = self._started_writer(number)
+        for name, live_map in self.maps.items():
+            if self._writer_number(name) == number:
+                live_map.writer_died()
+                live_map.open_in_writer()

@@ -1,0 +1,350 @@
+"""A map of the service: rows are written to its journal, learned by the writer, and saved; queries are answered.
+
+    accept ─> journal (on the disk) ─> queue ─> writer ─> model that answers
+                 ^                                │
+                 └──── trimmed after ── snapshot ─┘
+
+`accept` returns when the rows are on the disk. All methods are called in the event loop; what takes long is done in
+threads and in the writer's process.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.files import write_file
+from wgpr.io.journal import Entry, Journal, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
+from wgpr.io.known_range import MIN_KNOWN, KnownRange
+from wgpr.io.maps import load
+from wgpr.io.rows import n_seen
+from wgpr.metrics import Scores
+from wgpr.service.definition import Definition
+from wgpr.service.errors import ServiceError, too_busy
+from wgpr.service.logs import log
+from wgpr.service.metrics import Metrics
+from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved, StateReceiver
+
+SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
+
+# Rows that the writer learns at once, and how many commands of a map wait in its process.
+_PIECE, _N_PIECES = 500, 2
+# Rows in the journal that are not in the snapshot, and seconds since the last one, after which a new one is made.
+_SNAPSHOT_ROWS, _SNAPSHOT_SECONDS = 50_000, 60.0
+# States that differences can begin at.
+_N_STATES = 8
+# Times that the writer may die while it learns a map.
+_MOST_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A map folder whose contents were checked. model : of the snapshot, None without one."""
+
+    name: str
+    folder: Path
+    definition: Definition
+    journal: Journal
+    model: EnsembleRegressor | None
+
+
+def create_folder(folder: Path, definition: Definition) -> None:
+    """Make the folder of a new map. It has its name when it is complete."""
+    temporary = folder.with_name(f".new-{folder.name}")
+    temporary.mkdir(exist_ok=True)
+    Journal.create(temporary / JOURNAL, definition.with_seed().model_dump()).close()
+    temporary.rename(folder)
+
+
+def open_folder(folder: Path) -> Opened:
+    """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
+    snapshot, path = folder / SNAPSHOT, folder / JOURNAL
+    model = load(snapshot) if snapshot.exists() else None
+    if not path.exists() and model is not None:  # a map that somebody has put there
+        Journal.create(path, Definition.of_model(model).model_dump(), n_seen(model)).close()
+    journal = Journal.open(path)
+    try:
+        journal.check_follows(0 if model is None else n_seen(model))
+        definition = Definition.model_construct(**journal.about)
+    except BaseException:
+        journal.close()
+        raise
+    return Opened(folder.name, folder, definition, journal, model)
+
+
+class LiveMap:
+    """definition : names and settings; model : that answers, None before the first row.
+
+    n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
+    scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
+    failure : why no more rows are taken, empty if they are.
+    """
+
+    def __init__(
+        self, opened: Opened, send: Callable[[Command], None], threads: Executor, metrics: Metrics, max_waiting: int
+    ) -> None:
+        self.name, self.definition, self.model = opened.name, opened.definition, opened.model
+        self.folder, self._journal = opened.folder, opened.journal
+        self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
+        self.n_accepted = opened.journal.n_rows
+        self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
+        self.scores: Scores | None = None
+        self.n_scored, self.failure, self.changed_at = 0, "", time.time()
+        self._known = KnownRange.of_map(opened.model) if opened.model is not None else None
+        self._receiver = StateReceiver()
+        self._entries: list[tuple[Entry, asyncio.Future[Receipt]]] = []
+        self._queue: deque[Record] = deque()
+        self._n_in_writer, self._n_deaths, self._is_saving, self._saved_at = 0, 0, False, time.monotonic()
+        self._lock = asyncio.Lock()  # of the journal
+        self._wake, self._learned = asyncio.Event(), asyncio.Condition()
+        self._n_at_start = opened.journal.n_rows
+        self._states: OrderedDict[str, EnsembleRegressor] = OrderedDict()
+        self._tasks = {asyncio.create_task(self._commit_all())}
+
+    # Rows
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has learned what was in the journal when it was opened, and takes rows."""
+        return self.n_learned >= self._n_at_start and not self.failure
+
+    @property
+    def n_waiting(self) -> int:
+        """Rows that are accepted or about to be, and not yet learned."""
+        return self.n_accepted - self.n_learned + sum(len(entry.rows) for entry, _ in self._entries)
+
+    async def accept(self, rows: Array, key: str | None) -> Receipt:
+        """Write rows (n, k) to the journal; returns when they are on the disk."""
+        if self.failure:
+            raise ServiceError(503, f"map {self.name} takes no rows: {self.failure}")
+        if self.n_waiting and self.n_waiting + len(rows) > self._max_waiting:
+            raise too_busy(f"{self.n_waiting:,} rows wait to be learned; send these again later", self.n_waiting / 2000)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._entries.append((Entry(rows, key), future))
+        self._wake.set()
+        return await future
+
+    async def wait_until_learned(self, n_rows: int) -> None:
+        async with self._learned:
+            await self._learned.wait_for(lambda: self.n_learned >= n_rows or self.failure)
+        if self.n_learned < n_rows:
+            raise ServiceError(503, f"the rows are on the disk, but map {self.name} does not learn: {self.failure}")
+
+    def check_plausible(self, rows: Array) -> tuple[int, int, str] | None:
+        """The row, the column and the fault of the first value that is far outside of what is known; None without."""
+        values = rows[:, : len(self.definition.inputs) + 1]
+        if self._known is None or self.n_accepted < MIN_KNOWN:
+            return None
+        is_far = self._known.is_far(values)
+        if not is_far.any():
+            return None
+        row, column = np.argwhere(is_far)[0].tolist()
+        return row, column, f"{values[row, column]:.15g} is {self._known.describe(column)}"
+
+    def _note_range(self, rows: Array) -> None:
+        values = rows[:, : len(self.definition.inputs) + 1]
+        low, high = values.min(axis=0), values.max(axis=0)
+        if self._known is not None:
+            low, high = np.minimum(low, self._known.low), np.maximum(high, self._known.high)
+        self._known = KnownRange.of_bounds(low, high)
+
+    async def _commit_all(self) -> None:
+        """Write the rows of all requests that wait with one commit, again and again."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            entries, self._entries = self._entries, []
+            if not entries:
+                continue
+            async with self._lock:
+                started = time.perf_counter()
+                try:
+                    receipts = await self._in_thread(self._journal.append, [entry for entry, _ in entries])
+                except OSError as error:
+                    self._refuse(entries, error)
+                    continue
+                self._metrics.commit_seconds.observe(time.perf_counter() - started)
+                for (entry, future), receipt in zip(entries, receipts, strict=True):
+                    self._acknowledge(entry, future, receipt)
+            self._feed()
+
+    def _acknowledge(
+        self, entry: Entry, future: "asyncio.Future[Receipt]", receipt: Receipt | KeyConflictError
+    ) -> None:
+        if isinstance(receipt, Receipt) and receipt.is_new:
+            self._queue.append(Record(receipt.last - receipt.n_rows, entry.rows))
+            self.n_accepted = receipt.last
+            self._note_range(entry.rows)
+            self._metrics.rows_accepted.labels(self.name).inc(receipt.n_rows)
+        if future.done():  # the client has gone
+            return
+        if isinstance(receipt, Receipt):
+            future.set_result(receipt)
+        else:
+            future.set_exception(ServiceError(422, str(receipt)))
+
+    def _refuse(self, entries: list[tuple[Entry, "asyncio.Future[Receipt]"]], error: OSError) -> None:
+        is_full = isinstance(error, JournalFullError)
+        if not is_full:
+            self._fail(str(error))
+        log("journal", map=self.name, error=str(error))
+        for _, future in entries:
+            if not future.done():
+                future.set_exception(ServiceError(507 if is_full else 503, str(error)))
+
+    # Learning
+
+    def open_in_writer(self) -> None:
+        """Begin to learn what the snapshot lacks; also after the writer was started anew."""
+        self._receiver, self._n_in_writer, self._is_saving = StateReceiver(), 1, False
+        self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        snapshot = self.folder / SNAPSHOT
+        async with self._lock:
+            self._send(Open(self.name, self.definition, snapshot if self.n_saved else None))
+            self._queue = await self._in_thread(lambda: deque(self._journal.records(self.n_saved)))
+        for record in self._queue:
+            self._note_range(record.rows)
+        if self._queue:
+            log("replay", map=self.name, rows=self.n_accepted - self.n_saved)
+        self._feed()
+
+    def _feed(self) -> None:
+        """Keep the writer busy with pieces of the queue."""
+        while self._queue and self._n_in_writer < _N_PIECES and not self.failure:
+            parts = [self._queue.popleft().rows]
+            while self._queue and sum(map(len, parts)) + len(self._queue[0].rows) <= _PIECE:
+                parts.append(self._queue.popleft().rows)
+            self._n_in_writer += 1
+            self._send(Learn(self.name, np.concatenate(parts)))
+
+    def decoded(self, reply: Reply) -> Any:
+        """What a reply holds, made in the thread that received it."""
+        if isinstance(reply, Learned) and reply.change is not None:
+            return self._receiver.model(reply.change, self.model)
+        return None
+
+    def receive(self, reply: Reply, model: EnsembleRegressor | None) -> None:
+        """Take a reply of the writer, with the model that `decoded` has made of it."""
+        if isinstance(reply, Saved):
+            self._spawn(self._write_snapshot(reply))
+        elif isinstance(reply, Failed):
+            self._fail(f"learning has failed ({reply.reason}); its rows are safe in the journal")
+            log("writer", map=self.name, error=reply.reason)
+        else:
+            self._take_model(reply, model)
+
+    def _take_model(self, reply: Learned, model: EnsembleRegressor | None) -> None:
+        self._n_in_writer -= 1
+        if model is not None and reply.n_rows >= self.n_learned:
+            self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
+            self.model, self.n_learned, self.changed_at = model, reply.n_rows, time.time()
+            self.scores, self.n_scored = reply.scores, reply.n_scored
+            self._spawn(self._tell_learned())
+        self._feed()
+        if self.n_learned - self.n_saved >= _SNAPSHOT_ROWS:
+            self.save_if_changed()
+
+    async def _tell_learned(self) -> None:
+        async with self._learned:
+            self._learned.notify_all()
+
+    def writer_died(self) -> None:
+        """The process has ended while it had this map. Rows that it was learning are learned again."""
+        if self._n_in_writer:
+            self._n_deaths += 1
+        if self._n_deaths > _MOST_FAILURES:
+            self._fail("the process that learns it has died again and again; its rows are safe in the journal")
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+        self._spawn(self._tell_learned())
+
+    # Snapshots
+
+    def save_if_due(self) -> None:
+        if time.monotonic() > self._saved_at + _SNAPSHOT_SECONDS:
+            self.save_if_changed()
+
+    def save_if_changed(self) -> None:
+        if self.n_learned > self.n_saved and not self._is_saving and not self.failure:
+            self._is_saving = True
+            self._send(Save(self.name))
+
+    async def _write_snapshot(self, saved: Saved) -> None:
+        try:
+            await self._in_thread(write_file, self.folder / SNAPSHOT, saved.data)
+            self.n_saved = saved.n_rows
+            async with self._lock:
+                await self._in_thread(self._journal.trim, saved.n_rows)
+            log("snapshot", map=self.name, rows=saved.n_rows, bytes=len(saved.data))
+        except JournalFailedError as error:
+            self._fail(str(error))
+            log("snapshot", map=self.name, error=str(error))
+        except OSError as error:  # the rows stay in the journal
+            log("snapshot", map=self.name, error=str(error))
+        finally:
+            self._is_saving, self._saved_at = False, time.monotonic()
+            await self._tell_learned()
+
+    async def finish(self) -> None:
+        """Learn all that was accepted, and save it."""
+        async with self._learned:
+            await self._learned.wait_for(lambda: self.n_learned >= self.n_accepted or self.failure)
+            self.save_if_changed()
+            await self._learned.wait_for(lambda: not self._is_saving)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._entries:
+            self._refuse(self._entries, JournalFailedError("the map is closed"))
+        async with self._lock:
+            await self._in_thread(self._journal.close)
+
+    # Files and differences
+
+    @property
+    def version(self) -> str:
+        """Names the state of the map: the seed tells maps apart, and the rows tell states."""
+        return "0" if self.model is None else f"{self.model._state.seed:x}-{self.n_learned}"
+
+    def remember_state(self) -> tuple[str, EnsembleRegressor]:
+        """The model with its version; differences can begin at it later."""
+        model = self.required_model()
+        self._states[self.version] = copy(model)
+        self._states.move_to_end(self.version)
+        while len(self._states) > _N_STATES:
+            self._states.popitem(last=False)
+        return self.version, model
+
+    def state_of(self, version: str) -> EnsembleRegressor:
+        if version not in self._states:
+            raise ServiceError(410, "the service does not know this state any more; get the whole file")
+        return self._states[version]
+
+    def required_model(self) -> EnsembleRegressor:
+        if self.model is None:
+            raise ServiceError(409, f"map {self.name} has learned nothing yet; send rows first")
+        return self.model
+
+    # Tasks
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

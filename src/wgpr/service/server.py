@@ -1,0 +1,138 @@
+"""Run the service until it is told to stop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+
+from wgpr.service.app import create_app
+from wgpr.service.catalogue import Catalogue
+from wgpr.service.guard import protocol_with_timeout
+from wgpr.service.limits import Limits
+from wgpr.service.logs import log
+
+_LEAST_TOKEN = 16
+_STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name)]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the service listens, and who may ask. token : None only on a loopback address."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    origins: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.token is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host} can be reached from other machines; give a token by --token-file or WGPR_TOKEN, "
+                "or use 127.0.0.1"
+            )
+        if self.token is not None and (len(self.token) < _LEAST_TOKEN or not self.token.isascii()):
+            raise ValueError(f"the token must have at least {_LEAST_TOKEN} ASCII characters")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(
+    folder: Path,
+    address: Address,
+    *,
+    limits: Limits | None = None,
+    n_writers: int | None = None,
+    started: Callable[[Catalogue, str], None] = lambda catalogue, url: None,
+) -> None:
+    """Serve the maps of a folder until SIGTERM or Ctrl-C; then finish what was accepted, and save it.
+
+    started : is called when the service listens, with its address.
+    """
+    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, started))
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are handled by `_stopping`, also after the server has ended."""
+        yield
+
+
+async def _serve(
+    folder: Path,
+    address: Address,
+    limits: Limits,
+    n_writers: int | None,
+    started: Callable[[Catalogue, str], None],
+) -> None:
+    listening = _bound(address)
+    async with Catalogue(folder, limits, n_writers).opened() as catalogue:
+        app = create_app(catalogue, token=address.token, origins=address.origins)
+        config = uvicorn.Config(
+            app,
+            http=protocol_with_timeout(limits.header_seconds),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=limits.connections,
+            timeout_keep_alive=int(limits.header_seconds),
+            timeout_graceful_shutdown=int(limits.seconds),
+        )
+        server = _Server(config)
+        with _stopping(server):
+            host, port = listening.getsockname()[:2]
+            started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+            log("start", maps=len(catalogue.maps), port=port)
+            await server.serve(sockets=[listening])
+            log("stop")
+
+
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address.host, address.port))
+    except OSError as error:
+        listening.close()
+        where = f"{address.host}, port {address.port}"
+        raise OSError(f"the service cannot listen at {where} ({error.strerror}); choose another --port") from error
+    return listening
+
+
+@contextlib.contextmanager
+def _stopping(server: uvicorn.Server) -> Iterator[None]:
+    """The first signal stops the server; a third one ends the program at once, and the journals have the rest."""
+    n_signals = 0
+
+    def stop(number: int, _: object) -> None:
+        nonlocal n_signals
+        n_signals += 1
+        server.should_exit = True
+        server.force_exit = n_signals > 1
+        if n_signals > 2:
+            os._exit(128 + number)
+
+    before = {each: signal.signal(each, stop) for each in _STOP}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,290 @@
+"""The process that learns. It has the interpreter lock for itself, so that learning does not delay answers.
+
+The service sends commands for its maps, one after the other, and gets a reply to each. After rows were learned, the
+reply holds what changed: parts of the state that the service has already are sent as their numbers. The process
+writes no files, and ends when the service does.
+"""
+
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, cast
+
+from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.estimators.methods import HISTORY_SIZE
+from wgpr.estimators.state import State
+from wgpr.gp.linalg import Array
+from wgpr.io.maps import load
+from wgpr.io.rows import Forecasts, n_seen
+from wgpr.metrics import Scores
+from wgpr.service.definition import Definition
+
+# Memory for the factorised matrices of forecasts, for each map.
+_CACHE_BYTES = 2**24
+
+
+class Open(NamedTuple):
+    """Load a saved map or, if `snapshot` is None, begin a new one."""
+
+    name: str
+    definition: Definition
+    snapshot: Path | None
+
+
+class Learn(NamedTuple):
+    """rows : (n, d + 1), or (n, d + 2) with weights."""
+
+    name: str
+    rows: Array
+
+
+class Save(NamedTuple):
+    """Give the bytes of the map file."""
+
+    name: str
+
+
+class Close(NamedTuple):
+    name: str
+
+
+class Learned(NamedTuple):
+    """n_rows : that the map has seen; change : for `StateReceiver`; scores : of forecasts, with their number."""
+
+    name: str
+    n_rows: int
+    change: bytes | None
+    scores: Scores | None = None
+    n_scored: int = 0
+
+
+class Saved(NamedTuple):
+    name: str
+    n_rows: int
+    data: bytes
+
+
+class Failed(NamedTuple):
+    """A command that had no effect."""
+
+    name: str
+    reason: str
+
+
+Command = Open | Learn | Save | Close
+Reply = Learned | Saved | Failed
+
+
+# In the process that learns
+
+
+class _Learning:
+    """A map in the process that learns."""
+
+    def __init__(self, command: Open) -> None:
+        self._definition = command.definition
+        made = load(command.snapshot) if command.snapshot else command.definition.new_estimator()
+        self._model = cast(OnlineRegressor, made)
+        self._settings = made.get_params(deep=False)
+        if "max_cache_bytes" in self._settings:  # this process answers hardly anything
+            made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
+        self._forecasts, self._sender = Forecasts(), StateSender()
+
+    def learn(self, rows: Array) -> None:
+        n_columns = len(self._definition.inputs) + 1
+        weights = rows[:, n_columns] if self._definition.weight is not None else None
+        self._forecasts.learn(self._model, rows[:, :n_columns], weights, self._definition.columns[:n_columns])
+
+    def changes(self, name: str) -> Learned:
+        if not n_seen(self._model):
+            return Learned(name, 0, None)
+        scores, n_scored = self._forecasts.scores, self._forecasts.scores.n_rows
+        change = self._sender.change(self._with_own_settings())
+        return Learned(name, n_seen(self._model), change, scores.result() if n_scored else None, n_scored)
+
+    def saved(self, name: str) -> Saved:
+        return Saved(name, n_seen(self._model), self._with_own_settings().to_bytes())
+
+    def _with_own_settings(self) -> EnsembleRegressor:
+        return cast(EnsembleRegressor, copy(self._model).set_params(**self._settings))
+
+
+def run(connection: Connection) -> None:
+    """Carry out commands until None comes or the connection ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service says when to stop
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(5)  # answers come first
+    maps: dict[str, _Learning] = {}
+    while True:
+        try:
+            command: Command | None = connection.recv()
+        except (EOFError, OSError):
+            return
+        if command is None:
+            return
+        try:
+            reply = _carried_out(command, maps)
+        except Exception as error:
+            reply = Failed(command.name, f"{type(error).__name__}: {error}")
+        if reply is not None:
+            connection.send(reply)
+
+
+def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
+    name = command.name
+    if isinstance(command, Close):
+        maps.pop(name, None)
+        return None
+    if isinstance(command, Open):
+        maps[name] = _Learning(command)
+    if isinstance(command, Learn):
+        maps[name].learn(command.rows)
+    return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
+
+
+# States from one process to the other
+
+
+class _PartPickler(pickle.Pickler):
+    """Writes parts of a state as their numbers. numbers : by the identity of the part."""
+
+    def __init__(self, file: io.BytesIO, numbers: dict[int, int]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._numbers = numbers
+
+    def persistent_id(self, part: Any) -> int | None:
+        return self._numbers.get(id(part))
+
+
+class _PartUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, parts: dict[int, Any]) -> None:
+        super().__init__(file)
+        self._parts = parts
+
+    def persistent_load(self, number: int) -> Any:
+        return self._parts[number]
+
+
+class StateSender:
+    """Writes what changed in a model since the last time. Parts of a state are immutable, so identity tells."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, tuple[int, Any]] = {}  # number and part, by the part's identity
+        self._n_parts = self._n_steps = 0
+
+    def change(self, model: EnsembleRegressor) -> bytes:
+        state = model._state
+        known, self._parts = self._parts, {}
+        new = {}
+        for part in _parts(state):
+            if id(part) not in known:
+                self._n_parts += 1
+                new[self._n_parts] = part
+                known[id(part)] = self._n_parts, part
+            self._parts[id(part)] = known[id(part)]
+        numbers = {identity: number for identity, (number, _) in self._parts.items()}
+        records = tuple(record for record in state.records if record.number >= self._n_steps)
+        self._n_steps = state.n_steps
+        attributes = {name: value for name, value in vars(model).items() if name not in ("_state", "_known_method")}
+        file = io.BytesIO()
+        pickle.dump((new, list(numbers.values())), file, protocol=pickle.HIGHEST_PROTOCOL)
+        _PartPickler(file, numbers).dump((type(model), attributes, replace(state, records=()), records))
+        return file.getvalue()
+
+
+class StateReceiver:
+    """Makes the models that a `StateSender` has sent."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, Any] = {}
+        self._records: tuple[Any, ...] = ()
+
+    def model(self, change: bytes, previous: EnsembleRegressor | None) -> EnsembleRegressor:
+        """The model after a change. It shares the cache for answers with the `previous` one."""
+        file = io.BytesIO(change)
+        new, numbers = pickle.load(file)
+        known = self._parts | new
+        self._parts = {number: known[number] for number in numbers}
+        kind, attributes, state, records = _PartUnpickler(file, self._parts).load()
+        self._records = (*self._records, *records)[-HISTORY_SIZE:]
+        cache = state.cache if previous is None else previous._state.cache
+        model: EnsembleRegressor = kind.__new__(kind)
+        model.__dict__.update(attributes, _state=replace(state, records=self._records, cache=cache))
+        return model
+
+
+def _parts(state: State) -> list[Any]:
+    """The large parts of a state that may stay the same."""
+    others = (getattr(state.ensemble, name, None) for name in ("cuts", "overview"))
+    return [*state.ensemble.models, *(part for part in others if part is not None)]
+
+
+# In the service
+
+
+class Writer:
+    """The process that learns, and two threads that talk with it.
+
+    receive : is called with each reply, in a thread, and with None when the process has ended.
+    """
+
+    def __init__(self, receive: Callable[[Reply | None], None]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other_end = context.Pipe()
+        self._process = context.Process(target=run, args=(other_end,), name="wgpr-writer", daemon=True)
+        self._process.start()
+        other_end.close()
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._receive = receive
+        self._threads = [Thread(target=self._send_all, daemon=True), Thread(target=self._receive_all, daemon=True)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def process_id(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, command: Command) -> None:
+        """Give a command and return at once."""
+        self._commands.put(command)
+
+    def close(self) -> None:
+        """End the process after what it does now."""
+        self._commands.put(None)
+        self._process.join(timeout=10.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        for thread in self._threads:
+            thread.join(timeout=10.0)
+        self._connection.close()
+
+    def _send_all(self) -> None:
+        while True:
+            command = self._commands.get()
+            try:
+                self._connection.send(command)
+            except (OSError, ValueError):  # the process has ended, which the other thread tells
+                return
+            if command is None:
+                return
+
+    def _receive_all(self) -> None:
+        while True:
+            try:
+                reply = self._connection.recv()
+            except (EOFError, OSError, TypeError):
+                self._receive(None)
+                return
+            self._receive(reply)
