@@ -142,7 +142,7 @@ def protocol_with_timeout(seconds: float) -> type[H11Protocol]:
             self._timer = self.loop.call_later(seconds, self._close_if_silent)
 
         def _close_if_silent(self) -> None:
-            if self.cycle is None:
+            if getattr(self, "cycle", None) is None:  # no request has begun
                 self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
