@@ -26,7 +26,9 @@ from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME, Definition
 from wgpr.service.errors import ServiceError
 from wgpr.service.guard import Guard, as_response
+from wgpr.service.live_routes import live_routes, page, page_files
 from wgpr.service.livemap import LiveMap
+from wgpr.service.map_events import in_words
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
@@ -113,6 +115,9 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     app.state.catalogue = catalogue
     for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
         routes(app, catalogue)
+    app.include_router(live_routes(catalogue))
+    app.mount("/page", page_files())
+    app.get("/", include_in_schema=False)(page)
     _add_error_handlers(app)
     if origins:
         app.add_middleware(
@@ -159,7 +164,7 @@ def summary(live_map: LiveMap) -> Summary:
     extent, records = None, []
     if model is not None:
         extent = dict(zip(live_map.definition.inputs, map(tuple, model.bounds_.T.tolist()), strict=True))
-        records = [record for record in model.history_[-1000:] if record.decision != "update" or record.merged]
+        records = [record for record in model.history_[-1000:] if in_words(record)]
     return Summary(
         name=live_map.name,
         definition=live_map.definition,
@@ -178,10 +183,7 @@ def summary(live_map: LiveMap) -> Summary:
 
 
 def _decision(record: StepRecord) -> Decision:
-    new = [str(change.model) for change in record.changes if change.is_new]
-    parts = [f"new model {', '.join(new)}"] if new else []
-    parts += [f"models {first} and {second} merged" for first, second in record.merged]
-    return Decision(step=record.number, rows=record.n_samples, text="; ".join(parts))
+    return Decision(step=record.number, rows=record.n_samples, text=in_words(record))
 
 
 # Rows and queries

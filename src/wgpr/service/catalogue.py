@@ -15,10 +15,13 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.files import locked
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
+from wgpr.service.events import EventHub
 from wgpr.service.limits import Limits
 from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
 from wgpr.service.logs import log
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
+from wgpr.service.tiles import TileCache
 from wgpr.service.writer import Close, Command, Reply, Writer
 
 # Seconds between two looks at which maps are to be saved.
@@ -34,6 +37,7 @@ class Catalogue:
     def __init__(self, folder: Path, limits: Limits | None = None, n_writers: int | None = None) -> None:
         self.folder, self.limits, self.metrics = folder, limits or Limits(), Metrics()
         self.maps: dict[str, LiveMap] = {}
+        self.hub, self.tiles = EventHub(), TileCache()
         self._n_writers = n_writers or max(1, (os.cpu_count() or 2) - 1)
         self._writers: list[Writer] = []
         self._opening = asyncio.Lock()
@@ -115,6 +119,7 @@ class Catalogue:
                 reason = error.strerror or "no room"
                 raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
             self._add(opened)
+            self.hub.publish("made", name)
             return True
 
     async def delete(self, name: str) -> None:
@@ -127,6 +132,7 @@ class Catalogue:
             await asyncio.to_thread(live_map.folder.rename, trash)
             await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
             self.metrics.forget_map(name)
+            self.hub.publish("deleted", name)
 
     def _add(self, opened: Opened) -> None:
         name, metrics = opened.name, self.metrics
@@ -134,7 +140,8 @@ class Catalogue:
         def send(command: Command) -> None:
             self._writer_of(name).send(command)
 
-        live_map = LiveMap(opened, send, self._threads, metrics, self.limits.rows_waiting)
+        events = MapEvents(name, self.hub)
+        live_map = LiveMap(opened, send, self._threads, metrics, events, self.limits.rows_waiting)
         self.maps[name] = live_map
         metrics.rows_accepted.labels(name)
         metrics.rows_learned.labels(name)

@@ -17,7 +17,11 @@ from wgpr.service.logs import log
 from wgpr.service.metrics import Metrics
 
 # Anybody may see these: they say nothing about the maps.
-_OPEN = {"/health/live", "/health/ready", "/docs", "/openapi.json"}
+_OPEN = {"/", "/health/live", "/health/ready", "/docs", "/openapi.json"}
+_OPEN_FOLDER = "/page/"
+
+# Requests that last as long as the client likes.
+_ENDLESS = {"/events"}
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -46,7 +50,7 @@ class Guard:
         exchange = _Exchange(receive, send, self._limits.body)
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(None if scope["path"] in _ENDLESS else self._limits.seconds):
                 self._check(scope, Headers(scope=scope))
                 await self._app(scope, exchange.receive, exchange.send)
         except ServiceError as problem:
@@ -69,7 +73,7 @@ class Guard:
             host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
             if host.lower() not in _LOOPBACK:  # another name for this machine: a page that wants to get in
                 raise ServiceError(403, "the host must be localhost; start the service with a token to use other names")
-        elif scope["path"] not in _OPEN:
+        elif scope["path"] not in _OPEN and not scope["path"].startswith(_OPEN_FOLDER):
             given = headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, self._token):
                 detail = "a token is needed; send it as Authorization: Bearer TOKEN"

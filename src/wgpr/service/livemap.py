@@ -31,6 +31,7 @@ from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved, StateReceiver
 
@@ -90,11 +91,18 @@ class LiveMap:
     """
 
     def __init__(
-        self, opened: Opened, send: Callable[[Command], None], threads: Executor, metrics: Metrics, max_waiting: int
+        self,
+        opened: Opened,
+        send: Callable[[Command], None],
+        threads: Executor,
+        metrics: Metrics,
+        events: MapEvents,
+        max_waiting: int,
     ) -> None:
         self.name, self.definition, self.model = opened.name, opened.definition, opened.model
         self.folder, self._journal = opened.folder, opened.journal
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
+        self.events = events
         self.n_accepted = opened.journal.n_rows
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
         self.scores: Scores | None = None
@@ -184,6 +192,7 @@ class LiveMap:
             self._queue.append(Record(receipt.last - receipt.n_rows, entry.rows))
             self.n_accepted = receipt.last
             self._note_range(entry.rows)
+            self.events.rows_accepted(entry.rows[:, : len(self.definition.inputs) + 1], self.n_accepted)
             self._metrics.rows_accepted.labels(self.name).inc(receipt.n_rows)
         if future.done():  # the client has gone
             return
@@ -248,6 +257,7 @@ class LiveMap:
         self._n_in_writer -= 1
         if model is not None and reply.n_rows >= self.n_learned:
             self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
+            self.events.model_changed(model, self.model, reply.scores, reply.n_scored)
             self.model, self.n_learned, self.changed_at = model, reply.n_rows, time.time()
             self.scores, self.n_scored = reply.scores, reply.n_scored
             self._spawn(self._tell_learned())
@@ -305,6 +315,7 @@ class LiveMap:
             await self._learned.wait_for(lambda: not self._is_saving)
 
     async def close(self) -> None:
+        self.events.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

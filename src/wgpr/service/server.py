@@ -96,7 +96,7 @@ async def _serve(
             timeout_graceful_shutdown=int(limits.seconds),
         )
         server = _Server(config)
-        with _stopping(server):
+        with _stopping(server, catalogue):
             host, port = listening.getsockname()[:2]
             started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
             log("start", maps=len(catalogue.maps), port=port)
@@ -118,7 +118,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _stopping(server: uvicorn.Server) -> Iterator[None]:
+def _stopping(server: uvicorn.Server, catalogue: Catalogue) -> Iterator[None]:
     """The first signal stops the server; a third one ends the program at once, and the journals have the rest."""
     n_signals = 0
 
@@ -126,6 +126,7 @@ def _stopping(server: uvicorn.Server) -> Iterator[None]:
         nonlocal n_signals
         n_signals += 1
         server.should_exit = True
+        catalogue.hub.close()
         server.force_exit = n_signals > 1
         if n_signals > 2:
             os._exit(128 + number)
