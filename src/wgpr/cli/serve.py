@@ -1,6 +1,7 @@
 """`wgpr serve`: the live service."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,9 @@ _TOKEN_VARIABLE = "WGPR_TOKEN"
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Has a folder for each map. Made if missing.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Has a folder for each map. Made if missing.")
+    ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")] = 8000,
     token_file: Annotated[
@@ -25,6 +28,9 @@ def serve(
     writers: Annotated[
         int, typer.Option(metavar="N", min=0, help="Processes that learn. By default all cores but one.")
     ] = 0,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Survey a terrain while you look at the page. FOLDER may be left out.")
+    ] = False,
     max_waiting: Annotated[
         int, typer.Option(metavar="ROWS", min=1, help="Most rows of a map that wait to be learned.")
     ] = 200_000,
@@ -36,7 +42,13 @@ def serve(
 
     Example: `wgpr serve surveys`, then `wgpr stream --to http://127.0.0.1:8000/maps/lake --x east,north --y depth`
     """
+    if folder is None and not demo:
+        raise UsageError("name a FOLDER for the maps, or use --demo")
+    folder = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-"))
     try:
+        from wgpr.service.writer import prepare_processes
+
+        prepare_processes()
         from wgpr.service import server
         from wgpr.service.limits import Limits
         from wgpr.service.logs import log_to_standard_error
@@ -52,8 +64,9 @@ def serve(
         address,
         limits=Limits(rows_waiting=max_waiting),
         n_writers=writers or None,
+        is_demo=demo,
         started=lambda catalogue, url: inform(
-            f"serving {format_count(len(catalogue.maps), 'map')} of {folder} at {url} (see {url}/docs); Ctrl-C stops"
+            f"serving {format_count(len(catalogue.maps), 'map')} of {folder}: open {url} ({url}/docs); Ctrl-C stops"
         ),
     )
 

@@ -22,8 +22,10 @@ from wgpr.io.container import MapError
 from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
+from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME, Definition
+from wgpr.service.edr import edr_routes, landing_page
 from wgpr.service.errors import ServiceError
 from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import live_routes, page, page_files
@@ -116,8 +118,16 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
         routes(app, catalogue)
     app.include_router(live_routes(catalogue))
+    app.include_router(edr_routes(catalogue))
     app.mount("/page", page_files())
-    app.get("/", include_in_schema=False)(page)
+
+    @app.get("/", include_in_schema=False)
+    async def front(request: Request, f: str = "", accept: Annotated[str, Header()] = "*/*") -> Response:
+        """The page for people; the landing page of the OGC API for programs."""
+        kinds = ("application/json", "text/html")
+        is_page = f == "html" or (not f and acceptable(accept, kinds) == "text/html")
+        return page() if is_page else landing_page(request)
+
     _add_error_handlers(app)
     if origins:
         app.add_middleware(

@@ -14,6 +14,7 @@ import uvicorn
 
 from wgpr.service.app import create_app
 from wgpr.service.catalogue import Catalogue
+from wgpr.service.demo import survey
 from wgpr.service.guard import protocol_with_timeout
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
@@ -57,13 +58,14 @@ def serve(
     *,
     limits: Limits | None = None,
     n_writers: int | None = None,
+    is_demo: bool = False,
     started: Callable[[Catalogue, str], None] = lambda catalogue, url: None,
 ) -> None:
     """Serve the maps of a folder until SIGTERM or Ctrl-C; then finish what was accepted, and save it.
 
-    started : is called when the service listens, with its address.
+    is_demo : also survey the demo's terrain. started : is called when the service listens, with its address.
     """
-    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, started))
+    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, is_demo, started))
 
 
 class _Server(uvicorn.Server):
@@ -78,6 +80,7 @@ async def _serve(
     address: Address,
     limits: Limits,
     n_writers: int | None,
+    is_demo: bool,
     started: Callable[[Catalogue, str], None],
 ) -> None:
     listening = _bound(address)
@@ -100,7 +103,10 @@ async def _serve(
             host, port = listening.getsockname()[:2]
             started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
             log("start", maps=len(catalogue.maps), port=port)
+            demo = [asyncio.create_task(survey(catalogue))] if is_demo else []
             await server.serve(sockets=[listening])
+            for task in demo:
+                task.cancel()
             log("stop")
 
 

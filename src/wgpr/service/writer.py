@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -232,6 +233,21 @@ def _parts(state: State) -> list[Any]:
 # In the service
 
 
+def process_context() -> Any:
+    """How processes are started: by a server that has imported what they need, where there is such a thing."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["wgpr.service.writer", "wgpr.estimators.regressors"])
+    return context
+
+
+def prepare_processes() -> None:
+    """Begin to import what writers need, in the background. Without this the first writer starts later."""
+    if process_context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
 class Writer:
     """The process that learns, and two threads that talk with it.
 
@@ -239,7 +255,7 @@ class Writer:
     """
 
     def __init__(self, receive: Callable[[Reply | None], None]) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = process_context()
         self._connection, other_end = context.Pipe()
         self._process = context.Process(target=run, args=(other_end,), name="wgpr-writer", daemon=True)
         self._process.start()

@@ -213,7 +213,7 @@ function addRate(rows) {
 }
 
 function showRate(rate) {
-  element("rate").textContent = rate < 10 ? digits(rate, 2) : Math.round(rate).toLocaleString("en");
+  element("rate").textContent = rate > 0 && rate < 10 ? digits(rate, 2) : Math.round(rate).toLocaleString("en");
   return rate;
 }
 

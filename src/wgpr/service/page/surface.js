@@ -153,8 +153,9 @@ export class Surface {
     let [low, high] = [Infinity, -Infinity];
     for (const tile of tiles) {
       const [values, unknown] = [plane(tile, this.layer === "std" ? STD : MEAN), plane(tile, LATENT)];
+      const isInside = insideOf(this._edges(tile.coords), this._ground());
       for (let i = 0; i < values.length; i += 3) {
-        if (this.layer === "std" || unknown[i] < 0.7 * latent) {
+        if (isInside(i) && (this.layer === "std" || unknown[i] < 0.7 * latent)) {
           low = Math.min(low, values[i]);
           high = Math.max(high, values[i]);
         }
@@ -234,22 +235,30 @@ function maximum(values) {
   return most;
 }
 
+/** Whether node i of a tile lies on the ground. */
+function insideOf(edges, ground) {
+  const [width, height] = [(edges[2] - edges[0]) / (NODES - 1), (edges[3] - edges[1]) / (NODES - 1)];
+  return (i) => {
+    const [x, y] = [edges[0] + (i % NODES) * width, edges[3] - Math.floor(i / NODES) * height];
+    return x >= ground[0] && x <= ground[2] && y >= ground[1] && y <= ground[3];
+  };
+}
+
 /** Draw a tile: its nodes are pixels of a small picture, which is stretched so that edge nodes lie on the edges. */
 function drawTile(tile, { layer, low, high, latent, edges, ground }) {
   const [values, unknown, owners] = [plane(tile, layer === "std" ? STD : MEAN), plane(tile, LATENT), plane(tile, MODEL)];
   const image = new ImageData(NODES, NODES);
   const table = TABLES[layer] ?? TABLES.mean;
-  const [width, height] = [(edges[2] - edges[0]) / (NODES - 1), (edges[3] - edges[1]) / (NODES - 1)];
+  const isInside = insideOf(edges, ground);
   for (let i = 0; i < values.length; i++) {
     const share = Math.max(0, Math.min(1, (values[i] - low) / (high - low)));
     const colour = layer === "model" ? modelColour(owners[i]) : table[Math.round(255 * share)];
     image.data.set(colour, 4 * i);
-    const [x, y] = [edges[0] + (i % NODES) * width, edges[3] - Math.floor(i / NODES) * height];
-    const isInside = x >= ground[0] && x <= ground[2] && y >= ground[1] && y <= ground[3];
     const known = layer === "std" ? 1 : Math.max(0.15, Math.min(1, (1.05 - unknown[i] / latent) / 0.45));
-    image.data[4 * i + 3] = isInside ? 255 * known : 0;
+    image.data[4 * i + 3] = isInside(i) ? 255 * known : 0;
   }
   const { canvas } = tile;
+  canvas.style.imageRendering = layer === "model" ? "pixelated" : "auto";
   const side = layer === "model" ? NODES - 1 : 256;
   if (canvas.width !== side) canvas.width = canvas.height = side;
   small.getContext("2d").putImageData(image, 0, 0);
