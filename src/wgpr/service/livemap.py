@@ -112,6 +112,7 @@ class LiveMap:
         self._entries: list[tuple[Entry, asyncio.Future[Receipt]]] = []
         self._queue: deque[Record] = deque()
         self._n_in_writer, self._n_deaths, self._is_saving, self._saved_at = 0, 0, False, time.monotonic()
+        self._is_open = False  # in the writer, which learns nothing before
         self._lock = asyncio.Lock()  # of the journal
         self._wake, self._learned = asyncio.Event(), asyncio.Condition()
         self._n_at_start = opened.journal.n_rows
@@ -214,7 +215,7 @@ class LiveMap:
 
     def open_in_writer(self) -> None:
         """Begin to learn what the snapshot lacks; also after the writer was started anew."""
-        self._receiver, self._n_in_writer, self._is_saving = StateReceiver(), 1, False
+        self._receiver, self._n_in_writer, self._is_saving, self._is_open = StateReceiver(), 1, False, False
         self._spawn(self._recover())
 
     async def _recover(self) -> None:
@@ -222,6 +223,7 @@ class LiveMap:
         async with self._lock:
             self._send(Open(self.name, self.definition, snapshot if self.n_saved else None))
             self._queue = await self._in_thread(lambda: deque(self._journal.records(self.n_saved)))
+            self._is_open = True
         for record in self._queue:
             self._note_range(record.rows)
         if self._queue:
@@ -230,7 +232,7 @@ class LiveMap:
 
     def _feed(self) -> None:
         """Keep the writer busy with pieces of the queue."""
-        while self._queue and self._n_in_writer < _N_PIECES and not self.failure:
+        while self._is_open and self._queue and self._n_in_writer < _N_PIECES and not self.failure:
             parts = [self._queue.popleft().rows]
             while self._queue and sum(map(len, parts)) + len(self._queue[0].rows) <= _PIECE:
                 parts.append(self._queue.popleft().rows)
