@@ -10,7 +10,7 @@ from wgpr.survey import Survey, fly, jacksboro
 
 NAME = "terrain"
 # Kilometres a second of a small aircraft, times ten; seconds between two requests.
-_SPEED, _PAUSE = 10 * 0.06, 0.25
+_SPEED, _PAUSE = 10 * 0.1, 0.25
 
 
 async def survey(catalogue: Catalogue) -> None:
