@@ -3,19 +3,21 @@
     python benchmarks/mutations.py [--jobs 2] [--only gp] [--check] [--output mutations.jsonl]
 
 Each fault is put into a temporary copy of the project, one at a time, and the tests that are likely to notice it are
-run until one fails that passes without the fault: those of the module first, then those of its folder, then those of
-the folders above it. A fault that no test notices "survives": write a test for it. Exit code 1 if any survives.
+run until one fails that passes without the fault: first the test that noticed it the last time (`killers.json`, which
+is written anew), then those of the module, those of its folder, and those of the folders above it. A fault that no
+test notices "survives": write a test for it. Exit code 1 if any survives.
 `--check` only checks that each text is found, once, in the source. Half an hour with `--jobs 2` on a calm machine.
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
@@ -52,6 +54,9 @@ OTHER_TESTS = {
     "io/territories.py": ["test_maps.py"],
 }
 
+# The test that noticed each fault the last time, by what is replaced.
+KILLERS = Path(__file__).with_name("killers.json")
+
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "_build", "*.egg-info")
 TIMEOUT = 900.0  # seconds: a fault may make a loop endless
 TOO_LONG = f"no end within {TIMEOUT:.0f} s"
@@ -64,6 +69,10 @@ class Mutation(NamedTuple):
     old: str
     new: str
     why: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.file}: {self.old} -> {self.new}"
 
     def applied(self, source: Path) -> str:
         """The text of the file with the fault; raises ValueError unless `old` is found exactly once."""
@@ -95,9 +104,11 @@ class Copy:
     """A copy of the project that one mutation at a time is applied to.
 
     passing, failing : tests that are known to pass and to fail without a fault.
+    killers : the test that is tried first, by the key of a mutation.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, killers: Mapping[str, str]) -> None:
+        self.killers = killers
         self.root = folder / "project"
         for name in ("src", "tests", "reproduction"):
             shutil.copytree(ROOT / name, self.root / name, ignore=IGNORED)
@@ -121,15 +132,16 @@ class Copy:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return TOO_LONG
-        if done.returncode not in (0, 1, 2, 5):  # 5: no test is left
+        if done.returncode not in (0, 1, 2, 4, 5):  # 4: there is no such test; 5: no test is left
             raise RuntimeError(f"pytest ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         return failed[0].split(" ", 1)[1].split(" - ")[0] if failed else ""
 
     def outcome(self, mutation: Mutation) -> Outcome:
         """Run the tests, stage by stage, until one fails that passes without the fault."""
-        for names in stages(mutation.file, self.tests):
-            tests = [f"tests/{name}" for name in names]
+        known = self.killers.get(mutation.key, "")
+        files = [[f"tests/{name}" for name in names] for names in stages(mutation.file, self.tests)]
+        for tests in ([known] if (self.root / known.partition("::")[0]).is_file() else [], *files):
             while tests and (killer := self._with(mutation, tests)):
                 if self._passes_without_fault(killer):
                     return Outcome(mutation, killer)
@@ -220,7 +232,8 @@ def main() -> None:
     left = [each for each in mutations if not results.matching(each._asdict())]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with tempfile.TemporaryDirectory(prefix="wgpr-mutations-") as folder, Progress(*columns, console=console) as bar:
-        copies = [Copy(Path(folder) / str(number)) for number in range(arguments.jobs)]
+        killers = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
+        copies = [Copy(Path(folder) / str(number), killers) for number in range(arguments.jobs)]
         require_own_package(copies[0])
         task = bar.add_task("mutations", total=len(left))
         for mutation, killer in run(left, copies):
@@ -231,6 +244,9 @@ def main() -> None:
         if failing := sorted({test for copy in copies for test in copy.failing}):
             console.print("These tests fail without a fault:", *failing, sep="\n    ")
     done = [results.matching(each._asdict())[-1] for each in mutations]
+    killers |= {mutation.key: result["killer"] for mutation, result in zip(mutations, done, strict=True)}
+    killers = {each.key: killers[each.key] for each in chosen("") if each.key in killers}
+    KILLERS.write_text(json.dumps(killers, indent=0) + "\n")
     n_killed = sum(bool(each["killer"]) for each in done)
     console.print(f"{n_killed} of {len(done)} mutations are killed")
     raise SystemExit(int(n_killed < len(done)))
