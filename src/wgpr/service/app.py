@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.io import maps
 from wgpr.io.container import MapError
-from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan
+from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
 from wgpr.service.catalogue import Catalogue
@@ -306,7 +306,8 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
         """Mean and standard deviations on a regular grid, as NetCDF, CoverageJSON or PNG (by `Accept`)."""
-        model = catalogue.answering_model(catalogue[name])
+        live_map = catalogue[name]
+        model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
         plan = _plan(model, bbox, width, height, spacing, at)
         if plan.size > catalogue.limits.nodes:
@@ -318,8 +319,11 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
             if stopped.is_set():
                 raise InterruptedError
 
+        def written() -> bytes:
+            return grids.FORMATS[kind](predict_plan(model, plan, show).assign_attrs(source=source), layer)
+
         try:
-            data = await _answered(catalogue, lambda: grids.FORMATS[kind](predict_plan(model, plan, show), layer))
+            data = await _answered(catalogue, written)
         finally:
             stopped.set()
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
