@@ -73,6 +73,25 @@ class _Server(uvicorn.Server):
         yield
 
 
+def new_server(catalogue: Catalogue, address: Address) -> uvicorn.Server:
+    """The HTTP server for an opened catalogue. Set its `should_exit` to stop it."""
+    limits = catalogue.limits
+    app = create_app(catalogue, token=address.token, origins=address.origins)
+    config = uvicorn.Config(
+        app,
+        http=protocol_with_timeout(limits.header_seconds),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=int(limits.header_seconds),
+        timeout_graceful_shutdown=int(limits.seconds),
+    )
+    return _Server(config)
+
+
 async def _serve(
     folder: Path,
     address: Address,
@@ -80,22 +99,9 @@ async def _serve(
     n_writers: int | None,
     started: Callable[[Catalogue, str], None],
 ) -> None:
-    listening = _bound(address)
+    listening = bound(address)
     async with Catalogue(folder, limits, n_writers).opened() as catalogue:
-        app = create_app(catalogue, token=address.token, origins=address.origins)
-        config = uvicorn.Config(
-            app,
-            http=protocol_with_timeout(limits.header_seconds),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=limits.connections,
-            timeout_keep_alive=int(limits.header_seconds),
-            timeout_graceful_shutdown=int(limits.seconds),
-        )
-        server = _Server(config)
+        server = new_server(catalogue, address)
         with _stopping(server):
             host, port = listening.getsockname()[:2]
             started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -104,7 +110,8 @@ async def _serve(
             log("stop")
 
 
-def _bound(address: Address) -> socket.socket:
+def bound(address: Address) -> socket.socket:
+    """A socket at the address. Port 0 is any that is free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
