@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from fastapi import FastAPI
+import pandas as pd
+import uvicorn
 
 from wgpr import WGPRegressor
 from wgpr.service.catalogue import Catalogue
@@ -25,8 +26,7 @@ class Service:
     url: str
     folder: Path
     catalogue: Catalogue
-    app: FastAPI
-    loop: asyncio.AbstractEventLoop
+    server: uvicorn.Server
     client: httpx.Client
 
     @property
@@ -45,7 +45,7 @@ def running(folder, *, limits=None, token=None, origins=()):
         async with Catalogue(folder, limits or Limits(), n_writers=1).opened() as catalogue:
             server = new_server(catalogue, address)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            parts.update(catalogue=catalogue, server=server, url=url, loop=asyncio.get_running_loop())
+            parts.update(url=url, folder=folder, catalogue=catalogue, server=server)
             started.set()
             await server.serve(sockets=[listening])
 
@@ -58,15 +58,19 @@ def running(folder, *, limits=None, token=None, origins=()):
     thread = threading.Thread(target=run, name="service", daemon=True)
     thread.start()
     started.wait()
-    server = parts["server"]
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        with httpx.Client(base_url=parts["url"], headers=headers, timeout=60.0) as client:
-            app = server.config.app
-            yield Service(parts["url"], folder, parts["catalogue"], app, parts["loop"], client)
+        with new_client(parts["url"], headers=headers) as client:
+            yield Service(**parts, client=client)
     finally:
-        server.should_exit = True
+        parts["server"].should_exit = True
         thread.join()
+
+
+def new_client(url, **options):
+    """A client that makes a connection for each request: the service may close those that are kept."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.Client(base_url=url, timeout=60.0, limits=limits, verify=False, **options)
 
 
 def survey(n, d=2, seed=0):
@@ -96,7 +100,5 @@ def send(client, path, content, kind="text/csv", **options):
 
 def learned_here(rows, names=NAMES, **settings):
     """An estimator of this process that has learned rows (n, k)."""
-    import pandas as pd
-
     frame = pd.DataFrame(rows, columns=list(names))
     return WGPRegressor(random_state=0, **settings).partial_fit(frame[names[:-1]], frame[names[-1]])

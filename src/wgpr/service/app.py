@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -466,12 +466,10 @@ def _page(app: FastAPI) -> str:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ServiceError)
-    async def _problem(_: Request, problem: ServiceError) -> Response:
-        return as_response(problem)
-
     @app.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> Response:
+        if isinstance(error, ServiceError):
+            return as_response(error)
         return as_response(ServiceError(error.status_code, str(error.detail), headers=dict(error.headers or {})))
 
     @app.exception_handler(RequestValidationError)
@@ -479,7 +477,3 @@ def _add_error_handlers(app: FastAPI) -> None:
         first = error.errors()[0]
         where = " ".join(str(part) for part in first["loc"])
         return as_response(ServiceError(422, f"{where}: {first['msg']}; correct it"))
-
-    @app.exception_handler(Exception)
-    async def _any(_: Request, error: Exception) -> JSONResponse:
-        return as_response(ServiceError(500, "the service has a fault; its log says more"))  # type: ignore[return-value]

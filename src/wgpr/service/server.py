@@ -7,14 +7,15 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from math import ceil
 from pathlib import Path
 
 import uvicorn
 
 from wgpr.service.app import create_app
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.guard import protocol_with_timeout
+from wgpr.service.connections import protocol_with_limits
+from wgpr.service.guard import is_loopback
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
 
@@ -39,16 +40,6 @@ class Address:
             )
         if self.token is not None and (len(self.token) < _LEAST_TOKEN or not self.token.isascii()):
             raise ValueError(f"the token must have at least {_LEAST_TOKEN} ASCII characters")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def serve(
@@ -79,15 +70,14 @@ def new_server(catalogue: Catalogue, address: Address) -> uvicorn.Server:
     app = create_app(catalogue, token=address.token, origins=address.origins)
     config = uvicorn.Config(
         app,
-        http=protocol_with_timeout(limits.header_seconds),
+        http=protocol_with_limits(limits),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=limits.connections,
-        timeout_keep_alive=int(limits.header_seconds),
-        timeout_graceful_shutdown=int(limits.seconds),
+        timeout_keep_alive=ceil(limits.header_seconds),
+        timeout_graceful_shutdown=ceil(limits.seconds),
     )
     return _Server(config)
 
