@@ -46,6 +46,7 @@ def running(folder, *, limits=None, token=None, origins=()):
             server = new_server(catalogue, address)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             parts.update(url=url, folder=folder, catalogue=catalogue, server=server)
+            listening.listen()
             started.set()
             await server.serve(sockets=[listening])
 

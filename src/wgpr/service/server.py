@@ -89,15 +89,16 @@ async def _serve(
     n_writers: int | None,
     started: Callable[[Catalogue, str], None],
 ) -> None:
-    listening = bound(address)
-    async with Catalogue(folder, limits, n_writers).opened() as catalogue:
-        server = new_server(catalogue, address)
-        with _stopping(server):
-            host, port = listening.getsockname()[:2]
-            started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
-            log("start", maps=len(catalogue.maps), port=port)
-            await server.serve(sockets=[listening])
-            log("stop")
+    with bound(address) as listening:
+        async with Catalogue(folder, limits, n_writers).opened() as catalogue:
+            server = new_server(catalogue, address)
+            with _stopping(server):
+                host, port = listening.getsockname()[:2]
+                listening.listen()  # so that a client that is told the address can connect
+                started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                log("start", maps=len(catalogue.maps), port=port)
+                await server.serve(sockets=[listening])
+                log("stop")
 
 
 def bound(address: Address) -> socket.socket:
