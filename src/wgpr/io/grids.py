@@ -321,12 +321,17 @@ def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str,
     attributes = {  # no date, so that the same model on the same grid makes the same file
         "Conventions": "CF-1.8",
         "title": f"{target} by Gaussian process regression",
-        "source": f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}",
+        "source": source_of(model),
     }
     grid = xr.Dataset(variables, coordinates, attributes)
     for coordinate in grid.coords.values():
         coordinate.encoding["_FillValue"] = None  # CF: coordinates have no gaps
     return grid
+
+
+def source_of(model: "EnsembleRegressor") -> str:
+    """The attribute `source` of a grid: the version of the package and the settings of the model."""
+    return f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}"
 
 
 def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.io import maps
 from wgpr.io.container import MapError
-from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan
+from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import acceptable
@@ -318,7 +318,8 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
         """Mean and standard deviations on a regular grid, as NetCDF, CoverageJSON or PNG (by `Accept`)."""
-        model = catalogue.answering_model(catalogue[name])
+        live_map = catalogue[name]
+        model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
         plan = _plan(model, bbox, width, height, spacing, at)
         if plan.size > catalogue.limits.nodes:
@@ -330,8 +331,11 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
             if stopped.is_set():
                 raise InterruptedError
 
+        def written() -> bytes:
+            return grids.FORMATS[kind](predict_plan(model, plan, show).assign_attrs(source=source), layer)
+
         try:
-            data = await _answered(catalogue, lambda: grids.FORMATS[kind](predict_plan(model, plan, show), layer))
+            data = await _answered(catalogue, written)
         finally:
             stopped.set()
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
@@ -474,12 +478,10 @@ def _page(app: FastAPI) -> str:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ServiceError)
-    async def _problem(_: Request, problem: ServiceError) -> Response:
-        return as_response(problem)
-
     @app.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> Response:
+        if isinstance(error, ServiceError):
+            return as_response(error)
         return as_response(ServiceError(error.status_code, str(error.detail), headers=dict(error.headers or {})))
 
     @app.exception_handler(RequestValidationError)
@@ -487,7 +489,3 @@ def _add_error_handlers(app: FastAPI) -> None:
         first = error.errors()[0]
         where = " ".join(str(part) for part in first["loc"])
         return as_response(ServiceError(422, f"{where}: {first['msg']}; correct it"))
-
-    @app.exception_handler(Exception)
-    async def _any(_: Request, error: Exception) -> JSONResponse:
-        return as_response(ServiceError(500, "the service has a fault; its log says more"))  # type: ignore[return-value]

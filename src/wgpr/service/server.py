@@ -7,15 +7,16 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from math import ceil
 from pathlib import Path
 
 import uvicorn
 
 from wgpr.service.app import create_app
 from wgpr.service.catalogue import Catalogue
+from wgpr.service.connections import protocol_with_limits
 from wgpr.service.demo import survey
-from wgpr.service.guard import protocol_with_timeout
+from wgpr.service.guard import is_loopback
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
 
@@ -42,16 +43,6 @@ class Address:
             raise ValueError(f"the token must have at least {_LEAST_TOKEN} ASCII characters")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def serve(
     folder: Path,
     address: Address,
@@ -75,6 +66,24 @@ class _Server(uvicorn.Server):
         yield
 
 
+def new_server(catalogue: Catalogue, address: Address) -> uvicorn.Server:
+    """The HTTP server for an opened catalogue. Set its `should_exit` to stop it."""
+    limits = catalogue.limits
+    app = create_app(catalogue, token=address.token, origins=address.origins)
+    config = uvicorn.Config(
+        app,
+        http=protocol_with_limits(limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=ceil(limits.header_seconds),
+        timeout_graceful_shutdown=ceil(limits.seconds),
+    )
+    return _Server(config)
+
+
 async def _serve(
     folder: Path,
     address: Address,
@@ -83,22 +92,9 @@ async def _serve(
     is_demo: bool,
     started: Callable[[Catalogue, str], None],
 ) -> None:
-    listening = _bound(address)
+    listening = bound(address)
     async with Catalogue(folder, limits, n_writers).opened() as catalogue:
-        app = create_app(catalogue, token=address.token, origins=address.origins)
-        config = uvicorn.Config(
-            app,
-            http=protocol_with_timeout(limits.header_seconds),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=limits.connections,
-            timeout_keep_alive=int(limits.header_seconds),
-            timeout_graceful_shutdown=int(limits.seconds),
-        )
-        server = _Server(config)
+        server = new_server(catalogue, address)
         with _stopping(server, catalogue):
             host, port = listening.getsockname()[:2]
             started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -110,7 +106,8 @@ async def _serve(
             log("stop")
 
 
-def _bound(address: Address) -> socket.socket:
+def bound(address: Address) -> socket.socket:
+    """A socket at the address. Port 0 is any that is free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
