@@ -82,6 +82,14 @@ def survey(n, d=2, seed=0):
     return np.column_stack([X, 5.0 + np.sin(X).sum(axis=1) + 0.05 * rng.normal(size=n)])
 
 
+def rough_survey(n, seed=0):
+    """Rows (n, 3) of a field that needs many local models: places between 0 and 100, in order of the first input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 100.0, (n, 2))
+    X = X[np.argsort(X[:, 0])]
+    return np.column_stack([X, 5.0 + np.sin(0.5 * X).sum(axis=1) + 0.05 * rng.normal(size=n)])
+
+
 def as_csv(rows, names=NAMES):
     """A body for rows (n, k)."""
     lines = [",".join(map(repr, row)) for row in np.asarray(rows).tolist()]

@@ -92,18 +92,19 @@ async def _serve(
     is_demo: bool,
     started: Callable[[Catalogue, str], None],
 ) -> None:
-    listening = bound(address)
-    async with Catalogue(folder, limits, n_writers).opened() as catalogue:
-        server = new_server(catalogue, address)
-        with _stopping(server, catalogue):
-            host, port = listening.getsockname()[:2]
-            started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
-            log("start", maps=len(catalogue.maps), port=port)
-            demo = [asyncio.create_task(survey(catalogue))] if is_demo else []
-            await server.serve(sockets=[listening])
-            for task in demo:
-                task.cancel()
-            log("stop")
+    with bound(address) as listening:
+        async with Catalogue(folder, limits, n_writers).opened() as catalogue:
+            server = new_server(catalogue, address)
+            with _stopping(server, catalogue):
+                host, port = listening.getsockname()[:2]
+                listening.listen()  # so that a client that is told the address can connect
+                started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                log("start", maps=len(catalogue.maps), port=port)
+                demo = [asyncio.create_task(survey(catalogue))] if is_demo else []
+                await server.serve(sockets=[listening])
+                for task in demo:
+                    task.cancel()
+                log("stop")
 
 
 def bound(address: Address) -> socket.socket:
