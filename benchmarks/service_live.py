@@ -81,7 +81,7 @@ def rough_rows(n: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 100.0, (n, 2))
     X = X[np.lexsort((X[:, 1], X[:, 0] // 2))]
-    return np.column_stack([X, np.sin(2.5 * X).sum(axis=1) + 0.05 * rng.normal(size=n)])
+    return np.column_stack([X, np.sin(3.0 * X).sum(axis=1) + 0.05 * rng.normal(size=n)])
 
 
 def make(client: httpx.Client, name: str, rows: np.ndarray) -> None:
@@ -141,7 +141,7 @@ def latency(folder: Path) -> Iterator[tuple[str, str, str]]:
 def opening(folder: Path) -> Iterator[tuple[str, str, str]]:
     seconds = []
     with serving(folder) as (_, url), httpx.Client(base_url=url, timeout=120.0) as client:
-        rows, n_rows = rough_rows(60_000), 0
+        rows, n_rows = rough_rows(100_000), 0
         client.put("/maps/rough", json={"inputs": NAMES[:-1], "target": NAMES[-1]}).raise_for_status()
         while (n_models := client.get("/maps/rough").json()["models"]) < 500:
             send(client, "rough", rows[n_rows : n_rows + 1000], wait="learned")
