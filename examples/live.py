@@ -2,17 +2,16 @@
 
     python examples/live.py [picture.png]
 
-The boat begins with one line across a bay. Then the planner asks the service where the map is most uncertain, and tells the
-boat, which goes there and sends its soundings on the way. With `wgpr serve` in one terminal, `python examples/live.py
-sonar URL` and `python examples/live.py planner URL` in others do the same; URL is that of a map, such as
-http://127.0.0.1:8000/maps/bay. Needs `pip install "wgpr[serve]"`.
+The boat begins with one line across a bay. Then the planner asks the service where the map is most uncertain, and
+tells the boat, which goes there and sends its soundings on the way. `live.py sonar URL` reads places from standard
+input, and `live.py planner URL` prints them; URL is that of a map, such as http://127.0.0.1:8000/maps/bay. It needs
+`pip install "wgpr[serve]"`.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,31 +63,35 @@ def planner(url, n_legs=N_LEGS):
 
 def together(picture):
     """Start all three, and connect the planner with the boat."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from wgpr.cli.app import main; main()", "serve", folder, "--port", "0"]
-        service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    serve = [sys.executable, "-c", "from wgpr.cli.app import main; main()", "serve", "--port", "0"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen([*serve, folder], stderr=subprocess.PIPE, text=True) as service,
+    ):
         url = re.search(r"http://[\d.:]+", service.stderr.readline())[0] + "/maps/bay"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        boat, plan = (subprocess.Popen([sys.executable, __file__, role, url], **pipes) for role in ("sonar", "planner"))
-        for place in plan.stdout:
-            boat.stdin.write(place)
-            boat.stdin.flush()
-            print("boat:", boat.stdout.readline().strip(), "at", place.strip())
-            with suppress(BrokenPipeError):  # the planner ends after its last place
-                plan.stdin.write("arrived\n")
-                plan.stdin.flush()
-        boat.stdin.close()
-        boat.wait()
-        with Map(url) as bay:
-            places = np.random.default_rng(1).uniform(0.0, BAY, (2000, 2))
-            errors = bay.predict(places) - depth(places)
-            about = bay.info()
-            print(f"{about['rows_seen']} soundings, {about['models']} models, RMSE {np.sqrt(np.mean(errors**2)):.2f} m")
-            bay.download(Path(folder) / "bay.map")
+        with (
+            subprocess.Popen([sys.executable, __file__, "sonar", url], **pipes) as boat,
+            subprocess.Popen([sys.executable, __file__, "planner", url], **pipes) as plan,
+        ):
+            for place in plan.stdout:
+                print(place.strip(), file=boat.stdin, flush=True)
+                print("boat:", boat.stdout.readline().strip(), "at", place.strip())
+                with suppress(BrokenPipeError):  # the planner ends after its last place
+                    print("arrived", file=plan.stdin, flush=True)
+        judge(url, folder, picture)
         service.terminate()
-        service.wait()
-        if picture:
-            draw(Path(folder) / "bay.map", picture)
+
+
+def judge(url, folder, picture):
+    """Compare the map with the bay, and draw it."""
+    places = np.random.default_rng(1).uniform(0.0, BAY, (2000, 2))
+    with Map(url) as bay:
+        about, errors = bay.info(), bay.predict(places) - depth(places)
+        bay.download(Path(folder) / "bay.map")
+    print(f"{about['rows_seen']} soundings, {about['models']} models, RMSE {np.sqrt(np.mean(errors**2)):.2f} m")
+    if picture:
+        draw(Path(folder) / "bay.map", picture)
 
 
 def draw(map_file, picture):
@@ -109,6 +112,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] in roles:
         roles[sys.argv[1]](sys.argv[2])
     else:
-        started = time.perf_counter()
         together(sys.argv[1] if len(sys.argv) > 1 else None)
-        print(f"{time.perf_counter() - started:.0f} s")
