@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Self
 
@@ -33,6 +33,7 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class WGPRegressor(OnlineRegressor):
     """Online Gaussian process regression with territories that divide, after the WGPR of Kepler et al. (2021).
 
@@ -88,37 +89,20 @@ class WGPRegressor(OnlineRegressor):
     True
     """
 
-    def __init__(
-        self,
-        threshold: float | str = "auto",
-        max_models: int | None = 10_000,
-        kernel: str | Kernel = "rq",
-        calibrated: bool = True,
-        forgetting: float = 0.0,
-        max_cache_bytes: int = 2**28,
-        n_inducing: int = 50,
-        n_candidates: int = 5,
-        batch_size: int = 100,
-        splitting: "str | SplittingRule" = "wasserstein",
-        prediction: "str | PredictionRule" = "nearest",
-        learn_hyperparameters: bool = True,
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.threshold = threshold
-        self.max_models = max_models
-        self.kernel = kernel
-        self.calibrated = calibrated
-        self.forgetting = forgetting
-        self.max_cache_bytes = max_cache_bytes
-        self.n_inducing = n_inducing
-        self.n_candidates = n_candidates
-        self.batch_size = batch_size
-        self.splitting = splitting
-        self.prediction = prediction
-        self.learn_hyperparameters = learn_hyperparameters
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    threshold: float | str = "auto"
+    max_models: int | None = 10_000
+    kernel: str | Kernel = "rq"
+    calibrated: bool = True
+    forgetting: float = 0.0
+    max_cache_bytes: int = 2**28
+    n_inducing: int = 50
+    n_candidates: int = 5
+    batch_size: int = 100
+    splitting: str | SplittingRule = "wasserstein"
+    prediction: str | PredictionRule = "nearest"
+    learn_hyperparameters: bool = True
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     @classmethod
     def published(cls, **settings: Any) -> "WGPRegressor":
@@ -221,6 +205,7 @@ def settings_without_effect(model: EnsembleRegressor) -> tuple[str, ...]:
 PUBLISHED: Mapping[str, Any] = {"threshold": 30.0, "max_models": None, "kernel": "se", "calibrated": False}
 
 
+@dataclass(eq=False, repr=False)
 class SolarGPRegressor(OnlineRegressor):
     """SOLAR GP (Wilcox and Yip 2020): streaming sparse local models, split by distance in input space.
 
@@ -237,23 +222,13 @@ class SolarGPRegressor(OnlineRegressor):
     random_state : seed of the random starts of pseudo-inputs.
     """
 
-    def __init__(
-        self,
-        w_gen: float = 0.1,
-        n_inducing: int = 50,
-        batch_size: int = 100,
-        n_best: int = 3,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.w_gen = w_gen
-        self.n_inducing = n_inducing
-        self.batch_size = batch_size
-        self.n_best = n_best
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    w_gen: float = 0.1
+    n_inducing: int = 50
+    batch_size: int = 100
+    n_best: int = 3
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     def _make_method(self) -> Method:
         _check_online(self)
@@ -261,6 +236,7 @@ class SolarGPRegressor(OnlineRegressor):
         return _online(self, _sparse_learner(self), KernelDistance(self.w_gen), BestFew(self.n_best))
 
 
+@dataclass(eq=False, repr=False)
 class LocalGPRegressor(OnlineRegressor):
     """Local Gaussian process regression (LGPR; Nguyen-Tuong, Seeger and Peters 2009).
 
@@ -281,27 +257,15 @@ class LocalGPRegressor(OnlineRegressor):
     random_state : seed of the rows that `fit` draws to learn the hyperparameters from.
     """
 
-    def __init__(
-        self,
-        w_gen: float = 0.5,
-        hyperparameters: Hyperparameters | None = None,
-        n_calibration: int = 300,
-        max_samples: int | None = 200,
-        n_models: int = 10,
-        batch_size: int = 100,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        self.w_gen = w_gen
-        self.hyperparameters = hyperparameters
-        self.n_calibration = n_calibration
-        self.max_samples = max_samples
-        self.n_models = n_models
-        self.batch_size = batch_size
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    w_gen: float = 0.5
+    hyperparameters: Hyperparameters | None = None
+    n_calibration: int = 300
+    max_samples: int | None = 200
+    n_models: int = 10
+    batch_size: int = 100
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 100
+    random_state: Any = None
 
     def _make_method(self) -> Method:
         _check_online(self)
@@ -338,6 +302,7 @@ class LocalGPRegressor(OnlineRegressor):
         return ExactLearner(kernel, default_hyperparameters(kernel, Scales.of(X, y, mean)), mean, self.max_samples)
 
 
+@dataclass(eq=False, repr=False)
 class StreamingGPRegressor(OnlineRegressor):
     """One streaming sparse Gaussian process (OVFE; Bui, Nguyen and Turner 2017), updated for ever.
 
@@ -346,25 +311,18 @@ class StreamingGPRegressor(OnlineRegressor):
     n_inducing, batch_size, kernel, optimizer_iterations, random_state : as in `SolarGPRegressor`.
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 50,
-        batch_size: int = 100,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.n_inducing = n_inducing
-        self.batch_size = batch_size
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    n_inducing: int = 50
+    batch_size: int = 100
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     def _make_method(self) -> Method:
         _check_online(self)
         return _online(self, _sparse_learner(self), Never(), Nearest())
 
 
+@dataclass(eq=False, repr=False)
 class SparseGPRegressor(EnsembleRegressor):
     """One sparse Gaussian process of all the data at once (VFE; Titsias 2009).
 
@@ -374,17 +332,10 @@ class SparseGPRegressor(EnsembleRegressor):
     optimizer_iterations : the most iterations of L-BFGS for each of its two stages.
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 50,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 200,
-        random_state: Any = None,
-    ) -> None:
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    n_inducing: int = 50
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 200
+    random_state: Any = None
 
     def _make_method(self) -> Method:
         _check_random_state(self.random_state)
