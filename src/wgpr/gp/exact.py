@@ -6,9 +6,10 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import LOG_2PI
+from wgpr.gp.evidence import Evidence
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
-from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
+from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     Indices,
@@ -17,7 +18,6 @@ from wgpr.gp.linalg import (
     columns,
     diagonal,
     inner,
-    inverse_lower,
     log_determinant,
     mean_target,
     n_outputs,
@@ -25,7 +25,6 @@ from wgpr.gp.linalg import (
     require_finite,
     running_mean,
     solve_lower,
-    solve_lower_transposed,
 )
 from wgpr.gp.model import seen_by_both
 from wgpr.gp.optimize import fit_hyperparameters
@@ -169,36 +168,10 @@ def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
     return L
 
 
-def log_marginal_likelihood(kernel: Kernel, theta: Hyperparameters, X: Array, y: Array) -> tuple[float, Array]:
-    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`; summed over the outputs.
-
-    Rasmussen and Williams, equations 2.30 and 5.9.
-
-    Parameters
-    ----------
-    X : (n, d), y : (n,) or (n, k).
-    """
-    block = KernelBlock(kernel, theta, X, X)
-    K = block.K.copy()
-    diagonal(K)[:] += theta.noise**2
-    L, _ = cholesky_with_jitter(K)
-    L_inverse = inverse_lower(L)
-    alpha = solve_lower_transposed(L, solve_lower(L, columns(y)))
-    value = -0.5 * float(inner(columns(y), alpha) + n_outputs(y) * log_determinant(L) + y.size * LOG_2PI)
-    # d / dK = 1/2 (alpha alpha^T - k K^-1), and dK / d log s = 2 s^2 I
-    G = 0.5 * (alpha @ alpha.T - n_outputs(y) * (L_inverse.T @ L_inverse))
-    by_noise = 2.0 * theta.noise**2 * G.trace()
-    return value, np.append(block.pull_back(G).log_hyperparameters(), by_noise)
-
-
 def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:
-    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
-    mean = mean_target(y)
+    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) or (n, k) most likely."""
+    mean, n_rows = mean_target(y), len(y)
     scales = Scales.of(X, y, mean)
-    prior = HyperPrior.of_new_model(kernel, scales)
-    return fit_hyperparameters(
-        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean),
-        default_hyperparameters(kernel, scales),
-        prior,
-        max_iter,
-    )
+    evidence = Evidence(kernel, X, columns(y - mean), np.ones(n_rows), np.ones(n_rows, dtype=np.bool_))
+    start, prior = default_hyperparameters(kernel, scales), HyperPrior.of_new_model(kernel, scales)
+    return fit_hyperparameters(evidence.value_and_gradient, start, prior, max_iter)

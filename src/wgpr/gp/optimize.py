@@ -243,15 +243,13 @@ def maximize_bound(
     def objective(v: Array) -> tuple[float, Array]:
         nonlocal best, best_value
         fit = observations.explained_by(*unpack(v))
-        by_log_theta, by_Z = fit.gradient(of_inputs=learn_inputs)
+        by_log_theta, by_Z = fit.gradient()
         log_prior, prior_gradient = prior.log_density(point[:n_theta])
-        parts = [by_log_theta + prior_gradient] if learn_hyperparameters else []
-        if by_Z is not None:
-            parts.append((by_Z * scales.inputs).ravel())
+        gradient = np.concatenate([by_log_theta + prior_gradient, (by_Z * scales.inputs).ravel()])
         value = fit.value + log_prior
         if value > best_value:
             best, best_value = fit, value
-        return value, np.concatenate(parts)
+        return value, gradient[is_free]
 
     end = maximize_lbfgs(objective, point[is_free], box[:, is_free], scale[is_free], max_iter, min_gain)
     return best or observations.explained_by(*unpack(end))

@@ -45,7 +45,6 @@ class SparseModel(PickledByFields):
     scales : spread of the data seen; n_seen, centre : number of rows seen and their mean (d,).
     log_evidence : of the latest batch given those before it (a lower bound).
     With several outputs mean is (k,), alpha (M, k); log_normaliser and log_evidence are sums.
-    neighbourhood : hyperparameters that were fitted together with the neighbours, of maps of an older default.
     n_evaluations : number of evaluations of the bound for the latest batch.
     """
 
@@ -61,7 +60,6 @@ class SparseModel(PickledByFields):
     n_seen: int
     centre: Array
     log_evidence: float
-    neighbourhood: Hyperparameters | None = None
     n_evaluations: int = 0
 
     @classmethod
@@ -103,11 +101,6 @@ class SparseModel(PickledByFields):
     @property
     def inputs(self) -> Array:
         return self.summary.Z
-
-    @property
-    def shared(self) -> Hyperparameters:
-        """Hyperparameters for use together with the neighbours."""
-        return self.neighbourhood or self.theta
 
     def scales_with(self, X: Array, y: Array) -> Scales:
         """Scales of the data together with new rows `X` (n, d), `y` (n,) or (n, k)."""
