@@ -16,7 +16,6 @@ from scipy.spatial import KDTree
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.gp.gaussian import squared_wasserstein
-from wgpr.gp.linalg import Array
 from wgpr.gp.model import Learner, LocalModel
 
 # Pairs of models whose merging is tried: those that are closest together in length-scales.
@@ -26,35 +25,15 @@ Pair = tuple[int, int]
 
 
 def absorb(
-    ensemble: Ensemble,
-    X: Array,
-    y: Array,
-    *,
-    learner: Learner[Any],
-    rule: SplittingRule,
-    n_candidates: int,
-    seed: int,
-    number: int,
-    target_unit: float = 1.0,
-    max_models: int | None = None,
+    evaluation: BatchEvaluation, rule: SplittingRule, max_models: int | None = None
 ) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and the record of the step.
+    """Learn the batch of an evaluation: the ensemble after it, and the record of the step.
 
-    Parameters as of `BatchEvaluation`; max_models : limit on the number of models, None for no limit.
+    max_models : limit on the number of models, None for no limit.
     """
     started = perf_counter()
-    evaluation = BatchEvaluation(
-        ensemble,
-        learner,
-        X,
-        y,
-        n_candidates=n_candidates,
-        seed=seed,
-        number=number,
-        target_unit=target_unit,
-    )
     ensemble, changes = evaluation.apply(rule.assign(evaluation))
-    ensemble, merged = merge_down(ensemble, learner, max_models)
+    ensemble, merged = merge_down(ensemble, evaluation.learner, max_models)
     return ensemble, evaluation.record(changes, perf_counter() - started, merged)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.answers import joint_covariance, predict
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import SplittingRule, StepRecord
+from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
@@ -171,18 +171,17 @@ class BatchMethod(Method):
         assert state.units is not None
         assert isinstance(state.ensemble, Ensemble)
         rows = slice(self.batch_size)
-        ensemble, record = absorb(
+        evaluation = BatchEvaluation(
             state.ensemble,
+            state.learner,
             state.units.inputs(state.pending_X[rows]),
             state.units.targets(state.pending_y[rows]),
-            learner=state.learner,
-            rule=self.splitting,
             n_candidates=self.n_candidates,
             seed=state.seed,
             number=state.n_steps,
             target_unit=state.units.target_unit,
-            max_models=self.max_models,
         )
+        ensemble, record = absorb(evaluation, self.splitting, self.max_models)
         return replace(
             state,
             ensemble=ensemble,
