@@ -599,8 +599,8 @@ MUTANTS: dict[str, Faults] = {
         ('header.get("stretch", 1.0)', "1.0", "calibration factor of format 2"),
     ],
     "io/territories.py": [
-        ("stack += reversed(node.children)", "stack += node.children", "children in reverse order"),
-        ("nodes.append(-1 - node.axis)", "nodes.append(-1)", "all cuts along the first axis"),
+        ("for child in node.children if", "for child in node.children[::-1] if", "children in reverse order"),
+        ("[-1 - node.axis if isinstance", "[-1 if isinstance", "all cuts along the first axis"),
         (
             "centres[others] = before.overview.centres[sources]",
             "centres[others] = before.overview.centres[others]",
