@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.ensemble.territory import Territory
 from wgpr.estimators.methods import Method
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
@@ -33,7 +34,7 @@ class FittedAttributes(ABC):
         """How it learns and answers."""
 
     @property
-    def models_(self) -> tuple[LocalModel, ...]:
+    def models_(self) -> tuple[LocalModel | Territory, ...]:
         """The local models, oldest first; in the ensemble's own units, `units_`."""
         check_is_fitted(self, "_state")
         return self._state.ensemble.models

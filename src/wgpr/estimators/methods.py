@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from wgpr.ensemble.absorb import absorb
-from wgpr.ensemble.answers import joint_covariance, predict
+from wgpr.ensemble.answers import Answers, joint_covariance, predict
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
@@ -16,7 +16,7 @@ from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
 from wgpr.gp.model import Learner
-from wgpr.rules.prediction import PredictionRule, predict_jointly, predict_with_owners, with_variance
+from wgpr.rules import prediction as rules
 
 # Steps that `history_` keeps.
 HISTORY_SIZE = 10_000
@@ -26,15 +26,6 @@ N_FIRST_ROWS = 20
 
 LearnerFactory = Callable[[Array, Array, Units], Learner[Any]]
 AnyEnsemble = Ensemble | Territories
-
-
-class Answers(NamedTuple):
-    """mean : (n,) or (n, k); variance of the field and noise, in its shape; owners : (n,) numbers of local models."""
-
-    mean: Array
-    variance: Array
-    noise: Array
-    owners: Indices
 
 
 class Method(ABC):
@@ -69,7 +60,7 @@ class Method(ABC):
 
     @abstractmethod
     def answers(self, state: State, ensemble: Any, queries: Array) -> Answers:
-        """Answers at `queries` (n, d), in the units of the ensemble."""
+        """Answers at `queries` (n, d), in the units of the ensemble: (n,) or (n, k) each, but for the owners."""
 
     @abstractmethod
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
@@ -106,7 +97,7 @@ class BatchMethod(Method):
 
     learner: LearnerFactory
     splitting: SplittingRule
-    prediction: PredictionRule
+    prediction: rules.PredictionRule
     batch_size: int
     n_first: int
     quick_learner: LearnerFactory | None = None
@@ -155,10 +146,10 @@ class BatchMethod(Method):
         return state.ensemble.with_model(learner.quick_fit(X, y)), units
 
     def answers(self, state: State, ensemble: Any, queries: Array) -> Answers:
-        return Answers(*predict_with_owners(ensemble, self.prediction, queries))
+        return rules.predict(ensemble, self.prediction, queries)
 
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
-        return predict_jointly(ensemble, self.prediction, queries)[0].covariance
+        return rules.joint_covariance(ensemble, self.prediction, queries)
 
     def _begun(self, state: State, X: Array, y: Array) -> State:
         """The state with units and learner made from the first rows; these are learned later, like all others."""
@@ -270,10 +261,8 @@ class TerritoryMethod(Method):
 
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
         """Correlations of one posterior of all queries, variances of the answers to each."""
-        variance = columns(self.answers(state, ensemble, queries).variance)
         joint = joint_covariance(ensemble, queries, state.cache, self.max_cache_bytes)
-        covariance = np.stack([with_variance(joint, each) for each in variance.T], axis=-1)
-        return covariance.reshape(*joint.shape, *state.pending_y.shape[1:])
+        return rules.with_variances(joint, self.answers(state, ensemble, queries).variance)
 
     def _factor(self, state: State) -> float:
         return state.calibration.factor if self.calibrated else 1.0

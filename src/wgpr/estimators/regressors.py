@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -154,9 +153,7 @@ class WGPRegressor(OnlineRegressor):
         return self._batch_method()
 
     def _batch_method(self) -> Method:
-        require_count("n_inducing", self.n_inducing)
         require_count("n_candidates", self.n_candidates)
-        _check_online(self)
         check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
         if not _is_auto(self.threshold) and not (isinstance(self.splitting, str) and self.splitting == "wasserstein"):
             raise ValueError(
@@ -177,9 +174,8 @@ class WGPRegressor(OnlineRegressor):
 
     def _check_unused(self, names: Sequence[str], method: str, remedy: str) -> None:
         """A setting without effect is an error."""
-        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         for name in names:
-            value, default = getattr(self, name), defaults[name]
+            value, default = getattr(self, name), getattr(type(self), name)
             is_plain = isinstance(value, str | int | float | np.generic)
             if value is not default and not (is_plain and value == default):
                 raise ValueError(f"{name}={value!r} has no effect with {method}; leave it out, or {remedy}")
@@ -231,7 +227,6 @@ class SolarGPRegressor(OnlineRegressor):
     random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         require_count("n_best", self.n_best)
         return _online(self, _sparse_learner(self), KernelDistance(self.w_gen), BestFew(self.n_best))
 
@@ -268,26 +263,22 @@ class LocalGPRegressor(OnlineRegressor):
     random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         require_count("n_calibration", self.n_calibration)
         require_count("n_models", self.n_models)
         require_count("optimizer_iterations", self.optimizer_iterations, least=0)
         if self.max_samples is not None:
             require_count("max_samples", self.max_samples)
-        _check_hyperparameters(self.hyperparameters)
         method = _online(self, self._learner, KernelDistance(self.w_gen), Weighted(self.n_models))
         if self.hyperparameters is not None:
+            _check_hyperparameters(self.hyperparameters)
             return replace(method, n_features=len(self.hyperparameters.lengthscales))
-        return replace(
-            method,
-            n_first=int(self.n_calibration),
-            quick_learner=self._quick_learner,
-            rows_to_begin=self._drawn_rows,
-        )
 
-    def _drawn_rows(self, n_rows: int) -> Indices:
-        n_drawn = min(self.n_calibration, n_rows)
-        return check_random_state(self.random_state).choice(n_rows, n_drawn, replace=False)
+        def drawn_rows(n_rows: int) -> Indices:
+            n_drawn = min(self.n_calibration, n_rows)
+            return check_random_state(self.random_state).choice(n_rows, n_drawn, replace=False)
+
+        n_first = int(self.n_calibration)
+        return replace(method, n_first=n_first, quick_learner=self._quick_learner, rows_to_begin=drawn_rows)
 
     def _learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
         kernel = as_kernel(self.kernel)
@@ -318,7 +309,6 @@ class StreamingGPRegressor(OnlineRegressor):
     random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         return _online(self, _sparse_learner(self), Never(), Nearest())
 
 
@@ -356,7 +346,10 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
 def _online(
     estimator: Any, learner: LearnerFactory, splitting: SplittingRule, prediction: PredictionRule
 ) -> BatchMethod:
-    """A method that learns batches in the order of arrival."""
+    """A method that learns batches in the order of arrival; settings that all of them have are checked here."""
+    _check_random_state(estimator.random_state)
+    require_count("batch_size", estimator.batch_size)
+    as_kernel(estimator.kernel)
     n = int(estimator.batch_size)
     return BatchMethod(learner, splitting, prediction, n, n_first=n)
 
@@ -371,12 +364,6 @@ def _sparse_learner(estimator: Any) -> LearnerFactory:
     return lambda X, y, units: learner
 
 
-def _check_online(estimator: Any) -> None:
-    _check_random_state(estimator.random_state)
-    require_count("batch_size", estimator.batch_size)
-    as_kernel(estimator.kernel)
-
-
 def _check_random_state(random_state: Any) -> None:
     try:
         check_random_state(random_state)
@@ -385,8 +372,6 @@ def _check_random_state(random_state: Any) -> None:
 
 
 def _check_hyperparameters(given: object) -> None:
-    if given is None:
-        return
     if not isinstance(given, Hyperparameters):
         raise TypeError(f"hyperparameters must be a Hyperparameters or None, got {given!r}")
     values = given.to_vector()

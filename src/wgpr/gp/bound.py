@@ -24,6 +24,7 @@ from wgpr.gp.linalg import (
     log_determinant,
     n_outputs,
     plus_identity,
+    solve_lower_transposed,
     subtract_outer,
 )
 
@@ -47,6 +48,12 @@ class Summary:
         """No observations; `outputs` is k if there are several."""
         return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty((0, *outputs)))
 
+    @classmethod
+    def from_whitened(cls, kernel: Kernel, theta: Hyperparameters, Z: Array, U: Array, r: Array) -> "Summary":
+        """Of observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,) or (K, k): `R = U L^-1`."""
+        L, _ = cholesky_with_jitter(kernel(theta, Z, Z))
+        return cls(Z, solve_lower_transposed(L, U.T).T, r)
+
     def __len__(self) -> int:
         return len(self.r)
 
@@ -67,8 +74,6 @@ class Summary:
 class Observations:
     """A batch and the summary of the past: the observations of one field that a model explains.
 
-    Parameters
-    ----------
     X : (N, d) and y : (N,) or (N, k), the batch, relative to the model's prior mean.
     past : the old model's summary, empty for a new model.
     """

@@ -7,14 +7,12 @@ import numpy as np
 from wgpr.gp import inducing
 from wgpr.gp.bound import LOG_2PI
 from wgpr.gp.evidence import Evidence
-from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     Indices,
     cholesky_with_jitter,
-    column_squares,
     columns,
     diagonal,
     inner,
@@ -26,34 +24,21 @@ from wgpr.gp.linalg import (
     running_mean,
     solve_lower,
 )
-from wgpr.gp.model import seen_by_both
+from wgpr.gp.model import LocalModel
 from wgpr.gp.optimize import fit_hyperparameters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExactModel:
-    """A local model that keeps its rows.
+class ExactModel(LocalModel):
+    """A local model that keeps its rows. Kernel, hyperparameters and mean are shared by all models of an ensemble.
 
-    kernel, theta, mean : the prior, shared by all models of an ensemble.
-    inputs : (n, d), targets : (n,) the rows kept.
-    L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
-    n_seen, centre : number of rows seen, kept or not, and their mean (d,).
-    log_evidence : of the latest rows given those before them.
-    Of several outputs mean is (k,), targets and alpha are (n, k); log_evidence is a sum.
+    targets : (n,) of the rows kept; L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
+    Of several outputs targets and alpha are (n, k).
     """
 
-    kernel: Kernel
-    theta: Hyperparameters
-    mean: float | Array
-    inputs: Array
     targets: Array
     L: Array
     alpha: Array
-    n_seen: int
-    centre: Array
-    log_evidence: float
-
-    n_evaluations = 0  # there is no bound
 
     @classmethod
     def of_rows(
@@ -74,25 +59,14 @@ class ExactModel:
         require_finite(L, alpha, log_evidence)
         for array in (inputs, targets, L, alpha, centre):
             read_only(array)
-        return cls(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
+        return cls(kernel, theta, mean, inputs, n_seen, centre, log_evidence, targets, L, alpha)
 
-    def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
-        k = self._whitened(X)
-        variance = self.kernel.variance(self.theta) - column_squares(k)
-        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
-
-    def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
-        k = self._whitened(X)
-        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k)
+    def _explained(self, X: Array) -> tuple[Array, Array]:
+        k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
+        return k.T @ self.alpha, k
 
     def __repr__(self) -> str:
         return f"ExactModel({len(self.inputs)} rows kept, {self.n_seen} rows seen, {self.theta})"
-
-    def _whitened(self, X: Array) -> Array:
-        """`L^-1 K_x*`, (n kept, n)."""
-        return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -111,8 +85,8 @@ class ExactLearner:
         n_features = X.shape[1]
         inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
         nothing = ExactModel(
-            self.kernel, self.theta, self.mean, inputs, targets, np.empty((0, 0), order="F"), targets,
-            0, np.zeros(n_features), 0.0,
+            self.kernel, self.theta, self.mean, inputs, 0, np.zeros(n_features), 0.0,
+            targets, np.empty((0, 0), order="F"), targets,
         )  # fmt: skip
         return self.update(nothing, X, y, rng)
 
@@ -142,7 +116,7 @@ class ExactLearner:
 
     def merge(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
-        n_seen, centre = seen_by_both(model, other)
+        n_seen, centre = model.seen_with(other)
         return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
 
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:

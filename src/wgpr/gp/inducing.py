@@ -23,8 +23,6 @@ def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int,
 
     Once all variances are zero, the rest are those furthest from the selected ones: later length-scales may be shorter.
 
-    Parameters
-    ----------
     X : (N, d) rows to choose from.
     n_kept : the first so many rows come first (unless they repeat each other).
 
@@ -80,8 +78,6 @@ def candidate_sets(
     The old ones (best when the stream covers the same ground); the least explained of old and new
     (best when it travels); random mixes of half and of four fifths of the old ones.
 
-    Parameters
-    ----------
     Z : (M, d) the model's own, X : (N, d) the batch.
     """
     everything = np.concatenate([Z, X])

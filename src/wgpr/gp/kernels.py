@@ -143,8 +143,6 @@ class Matern52(Kernel):
 class RationalQuadratic(Kernel):
     """`h = (1 + q / (2 alpha))^-alpha`: a mixture of length-scales; `alpha` is learned.
 
-    Parameters
-    ----------
     alpha : where learning starts; small is a wide mixture, infinity the squared exponential.
     """
 
@@ -200,8 +198,6 @@ def as_kernel(kernel: "str | Kernel") -> Kernel:
 class KernelBlock:
     """The covariance of the field at `X1` with the field at `X2`, with its reverse-mode gradient.
 
-    Parameters
-    ----------
     X1 : (n1, d), X2 : (n2, d).
 
     Attributes
@@ -225,8 +221,6 @@ class KernelBlock:
 
         With `W = G * K * d log h / dq`, everything is a few products of `W` with the scaled inputs.
 
-        Parameters
-        ----------
         shared : the columns of `K` that are those of `X1` itself.
 
         Returns
@@ -258,8 +252,6 @@ class WeightedTrace:
 
     Only the distances of different points are kept, each pair once.
 
-    Parameters
-    ----------
     X : (n, d), C : (n, n) symmetric.
     """
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wgpr.gp.bound import Fit, Observations
 from wgpr.gp.hyperparameters import HyperPrior, Scales
@@ -60,8 +59,6 @@ def maximize_lbfgs(
 ) -> Array:
     """The best point that is visited, never worse than the start.
 
-    Parameters
-    ----------
     objective : value and gradient (n,) at a point (n,). A point where it raises `NotFactorizableError`, or is not
         finite, counts as minus infinity.
     start : (n,), clipped to box : (2, n).
@@ -71,8 +68,8 @@ def maximize_lbfgs(
     point = _evaluate(objective, start.clip(*box))
     hessian = _InverseHessian(scale**2)
     for _ in range(max_iter):
-        is_free = _is_free(point, box)
-        direction = np.where(is_free, hessian.times(np.where(is_free, point.gradient, 0.0)), 0.0)
+        is_held = ((point.x <= box[0]) & (point.gradient < 0.0)) | ((point.x >= box[1]) & (point.gradient > 0.0))
+        direction = np.where(is_held, 0.0, hessian.times(np.where(is_held, 0.0, point.gradient)))
         expected_gain = 0.5 * (point.gradient @ direction)  # of a Newton step on a parabola
         if expected_gain < (min_gain if hessian.is_known else _GUESSED_CURVATURE * min_gain):
             break
@@ -99,12 +96,6 @@ def _evaluate(objective: Objective, x: Array, is_clipped: bool = False) -> _Poin
     if not (np.isfinite(value) and np.isfinite(gradient).all()):
         return _Point(x, -np.inf, np.zeros_like(x))
     return _Point(x, value, gradient, is_clipped)
-
-
-def _is_free(point: _Point, box: Array) -> NDArray[np.bool_]:
-    """Which variables are not at a bound that the gradient points out of."""
-    x, gradient = point.x, point.gradient
-    return ~(((x <= box[0]) & (gradient < 0.0)) | ((x >= box[1]) & (gradient > 0.0)))
 
 
 def _line_search(objective: Objective, point: _Point, direction: Array, box: Array) -> _Point | None:
