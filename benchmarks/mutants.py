@@ -233,7 +233,7 @@ MUTANTS: dict[str, Faults] = {
     ],
     "ensemble/absorb.py": [
         ("len(ensemble) > max_models:", "len(ensemble) >= max_models:", "one model fewer than allowed"),
-        ("best = min(models, key", "best = max(models, key", "the pair that disagrees most is merged"),
+        ("return min(found, key", "return max(found, key", "the pair that disagrees most is merged"),
         (
             "if first.n_seen >= second.n_seen else",
             "if first.n_seen < second.n_seen else",

@@ -7,6 +7,7 @@
 """
 
 from contextlib import suppress
+from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
@@ -55,19 +56,17 @@ def _best_merger(ensemble: Ensemble, learner: Learner[Any]) -> tuple[Pair, Local
     The cost of a merger is the squared Wasserstein distance by which predictions move, of each of the two at its own
     pseudo-inputs: the distance of the splitting rule.
     """
-    costs: dict[Pair, float] = {}
-    models: dict[Pair, LocalModel] = {}
+    found: list[tuple[float, Pair, LocalModel]] = []
     for pair in _close_pairs(ensemble):
         first, second = (ensemble.models[number] for number in pair)
         with suppress(ArithmeticError):
             # The hyperparameters are those of the model that has seen more.
             model = learner.merge(first, second) if first.n_seen >= second.n_seen else learner.merge(second, first)
-            costs[pair] = sum(
+            cost = sum(
                 squared_wasserstein(old.posterior(old.inputs), model.posterior(old.inputs)) for old in (first, second)
             )
-            models[pair] = model
-    best = min(models, key=lambda pair: costs[pair], default=None)
-    return None if best is None else (best, models[best])
+            found.append((cost, pair, model))
+    return min(found, key=itemgetter(0))[1:] if found else None
 
 
 def _close_pairs(ensemble: Ensemble) -> list[Pair]:

@@ -29,7 +29,7 @@ AnyEnsemble = Ensemble | Territories
 
 
 class Method(ABC):
-    """A method of online regression."""
+    """A method of online regression. Unless it says otherwise, no row waits."""
 
     n_features: int | None  # number of inputs that the settings are made for, None for any
     uses_weights = False  # whether rows may have weights
@@ -42,17 +42,17 @@ class Method(ABC):
     def learned(self, state: State, X: Array, y: Array, weights: Array) -> State:
         """The state after more rows of a stream."""
 
-    @abstractmethod
     def flushed(self, state: State) -> State:
         """The state after all rows that wait were learned."""
+        return state
 
-    @abstractmethod
     def n_until_step(self, state: State) -> int:
         """Number of further rows until some are learned, at least 1."""
+        return 1
 
-    @abstractmethod
     def n_pending(self, state: State) -> int:
         """Number of rows that wait to be learned."""
+        return 0
 
     @abstractmethod
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
@@ -234,16 +234,6 @@ class TerritoryMethod(Method):
             n_steps=state.n_steps + len(records),
             calibration=calibration,
         )
-
-    def flushed(self, state: State) -> State:
-        """No row waits: there is nothing to do."""
-        return state
-
-    def n_until_step(self, state: State) -> int:
-        return 1
-
-    def n_pending(self, state: State) -> int:
-        return 0
 
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
         state = self.begun(state)

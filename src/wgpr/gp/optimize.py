@@ -222,7 +222,9 @@ def maximize_bound(
     is_free = np.repeat([learn_hyperparameters, learn_inputs], [n_theta, Z.size])
     if max_iter == 0 or not is_free.any():
         return observations.explained_by(theta, Z)
-    box = np.concatenate([prior.box, np.tile(_input_box(observations.inputs, scales), len(Z))], axis=1)
+    scaled = observations.inputs / scales.inputs
+    input_box = np.stack([scaled.min(axis=0) - _MARGIN, scaled.max(axis=0) + _MARGIN])
+    box = np.concatenate([prior.box, np.tile(input_box, len(Z))], axis=1)
     scale_of_inputs = _SCALE_OF_INPUTS * theta.lengthscales / scales.inputs
     scale = np.concatenate([np.full(n_theta, _SCALE_OF_LOG_THETA), np.tile(scale_of_inputs, len(Z))])
     best, best_value = None, -np.inf
@@ -244,9 +246,3 @@ def maximize_bound(
 
     end = maximize_lbfgs(objective, point[is_free], box[:, is_free], scale[is_free], max_iter, min_gain)
     return best or observations.explained_by(*unpack(end))
-
-
-def _input_box(inputs: Array, scales: Scales) -> Array:
-    """Bounds of one pseudo-input in units of the scales, (2, d)."""
-    scaled = inputs / scales.inputs
-    return np.stack([scaled.min(axis=0) - _MARGIN, scaled.max(axis=0) + _MARGIN])

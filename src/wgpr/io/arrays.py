@@ -83,17 +83,16 @@ def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
         "mean": model.mean,
         "scales": np.append(model.scales.inputs, model.scales.target),
     }
-    return {**arrays, **factors, **prior, **(_whitened(model) if compact else _summary(model))}
-
-
-def _summary(model: SparseModel) -> dict[str, Any]:
-    return {
+    if compact:
+        return {**arrays, **prior, **_whitened(model)}
+    summary = {
         "n_summary": len(model.summary),
         "R": model.summary.R.ravel(order="F"),
         "r": model.summary.r,
         "L_B": model.L_B[np.tril_indices(len(model.L_B))],
         "log_normaliser": model.log_normaliser,
     }
+    return {**arrays, **factors, **prior, **summary}
 
 
 def _whitened(model: SparseModel) -> dict[str, Any]:

@@ -176,17 +176,14 @@ def unpack_cuts(arrays: Arrays, n_features: int, n_models: int) -> Node:
 # What changed between two states of the same stream
 
 
-def fingerprint(territory: Territory, centre: Array) -> tuple[int, str]:
-    """Rows seen, and a hash of all that a compact map holds of a territory: the same in the full and compact form."""
-    arrays = pack_models([territory], centre[None], compact=True)
-    digest = blake2b(digest_size=8)
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    return territory.n_seen, digest.hexdigest()
-
-
 def fingerprints(territories: Territories) -> list[tuple[int, str]]:
-    return [fingerprint(*pair) for pair in zip(territories.models, territories.overview.centres, strict=True)]
+    """Of each territory, rows seen and a hash of all that a compact map holds of it: full and compact form agree."""
+    marks = []
+    for territory, centre in zip(territories.models, territories.overview.centres, strict=True):
+        arrays = pack_models([territory], centre[None], compact=True)
+        data = b"".join(arrays[name].tobytes() for name in sorted(arrays))
+        marks.append((territory.n_seen, blake2b(data, digest_size=8).hexdigest()))
+    return marks
 
 
 def pack_difference(before: Territories, after: Territories) -> Arrays:
