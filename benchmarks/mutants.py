@@ -106,7 +106,7 @@ MUTANTS: dict[str, Faults] = {
     ],
     "gp/exact.py": [
         ("diagonal(innovation)[:] += self.theta.noise**2", "diagonal(innovation)[:] += self.theta.noise", "noise unit"),
-        ("columns(y - self.mean - V.T @ model.alpha)", "columns(y - self.mean)", "evidence ignores the past"),
+        ("whitened(S, y - self.mean - V.T @ model.alpha)", "whitened(S, y - self.mean)", "evidence ignores the past"),
         ("rest[len(rest) - (n - len(informative)) :]", "rest[: n - len(informative)]", "oldest rows are kept"),
         ("columns(y - mean), np.ones(n_rows), np", "columns(y), np.ones(n_rows), np", "calibration without the mean"),
         ("return replace(self, max_samples=None).update", "return self.update", "conditioning drops rows"),

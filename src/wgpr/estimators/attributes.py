@@ -119,9 +119,9 @@ class FittedAttributes(ABC):
         compact : only what prediction needs, in float32, for a slow link: no history, no pending rows. By default
             the file holds everything to the last bit, and learning goes on from it as if it had never stopped.
         """
-        from wgpr.io.maps import save
+        from wgpr.io.files import write_file
 
-        save(cast(Any, self), path, compact=compact)
+        write_file(path, self.to_bytes(compact=compact))
 
     def to_bytes(self, *, compact: bool = False) -> bytes:
         """The bytes that `save` writes."""

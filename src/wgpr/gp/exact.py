@@ -40,26 +40,10 @@ class ExactModel(LocalModel):
     L: Array
     alpha: Array
 
-    @classmethod
-    def of_rows(
-        cls,
-        kernel: Kernel,
-        theta: Hyperparameters,
-        mean: float | Array,
-        inputs: Array,
-        targets: Array,
-        n_seen: int,
-        centre: Array,
-        log_evidence: float,
-        L: Array | None = None,
-    ) -> "ExactModel":
-        """The model that keeps these rows, (n, d) and (n,) or (n, k); L : its factor, if it is known."""
-        L = _factor(kernel, theta, inputs) if L is None else L
-        alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
-        require_finite(L, alpha, log_evidence)
-        for array in (inputs, targets, L, alpha, centre):
+    def __post_init__(self) -> None:
+        require_finite(self.L, self.alpha, self.log_evidence)
+        for array in (self.inputs, self.targets, self.L, self.alpha, self.centre):
             read_only(array)
-        return cls(kernel, theta, mean, inputs, n_seen, centre, log_evidence, targets, L, alpha)
 
     def _explained(self, X: Array) -> tuple[Array, Array]:
         k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
@@ -97,10 +81,11 @@ class ExactLearner:
         if self.max_samples is not None and len(inputs) > self.max_samples:
             kept = self._kept(inputs, self.max_samples)
             inputs, targets = inputs[kept], targets[kept]
-            L = _factor(self.kernel, self.theta, inputs)
-        centre = running_mean(model.centre, model.n_seen, X)
-        n_seen = model.n_seen + len(X)
-        return ExactModel.of_rows(self.kernel, self.theta, self.mean, inputs, targets, n_seen, centre, log_evidence, L)
+            L = factor(self.kernel, self.theta, inputs)
+        return ExactModel(
+            self.kernel, self.theta, self.mean, inputs, model.n_seen + len(X),
+            running_mean(model.centre, model.n_seen, X), log_evidence, targets, L, whitened(L, targets - self.mean),
+        )  # fmt: skip
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
@@ -117,7 +102,7 @@ class ExactLearner:
     def merge(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
         n_seen, centre = model.seen_with(other)
-        return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
+        return replace(both, n_seen=n_seen, centre=centre, log_evidence=model.log_evidence)
 
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
         """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.
@@ -131,15 +116,20 @@ class ExactLearner:
         S, _ = cholesky_with_jitter(innovation)
         L = np.zeros((n_old + n_new, n_old + n_new), order="F")
         L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
-        whitened = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
-        return L, -0.5 * float(inner(whitened, whitened) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
+        innovations = whitened(S, y - self.mean - V.T @ model.alpha)
+        return L, -0.5 * float(inner(innovations, innovations) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
 
 
-def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+def factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+    """The lower factor (n, n) of `K + s^2 I` for rows `X` (n, d)."""
     K = kernel(theta, X, X)
     diagonal(K)[:] += theta.noise**2
-    L, _ = cholesky_with_jitter(K)
-    return L
+    return cholesky_with_jitter(K)[0]
+
+
+def whitened(L: Array, y: Array) -> Array:
+    """`L^-1 y`, (n,) or (n, k) as `y`."""
+    return solve_lower(L, columns(y)).reshape(y.shape)
 
 
 def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:

@@ -206,7 +206,7 @@ class KernelBlock:
     """
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X1: Array, X2: Array) -> None:
-        self.kernel, self.theta = kernel, theta
+        self.theta = theta
         origin = X2[0] if len(X2) else 0.0  # the gradient expands squares, which loses digits far from zero
         self.X1 = (X1 - origin) / theta.lengthscales
         self.X2 = (X2 - origin) / theta.lengthscales

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.gp.bound import Fit, Observations, Summary
-from wgpr.gp.exact import ExactLearner, ExactModel
+from wgpr.gp.exact import ExactLearner, ExactModel, factor, whitened
 from wgpr.gp.hyperparameters import Scales
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices, read_only
@@ -133,9 +133,12 @@ def unpack_models(arrays: Arrays, learner: Any, n_features: int, outputs: Shape,
         fields |= {"L": reader.triangles("L"), "alpha": reader.rows("alpha", reader.n_inputs, *outputs)}
     if not isinstance(learner, ExactLearner):
         return _sparse_models(reader, learner.kernel, fields, compact)
-    fields |= {"inputs": reader.inputs, "targets": reader.rows("targets", reader.n_inputs, *outputs)}
-    make = ExactModel.of_rows if compact else ExactModel
-    return [make(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
+    targets = reader.rows("targets", reader.n_inputs, *outputs)
+    fields |= {"inputs": reader.inputs, "targets": targets}
+    if compact:
+        L = [factor(learner.kernel, learner.theta, X) for X in reader.inputs]
+        fields |= {"L": L, "alpha": list(map(whitened, L, (y - learner.mean for y in targets)))}
+    return [ExactModel(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
 
 
 class Reader:
