@@ -61,14 +61,10 @@ class Summary:
         """The same observations of a field that is everywhere `shift` higher, a number for each output."""
         return Summary(self.Z, self.R, self.r + np.multiply.outer(self.R.sum(axis=1), shift))
 
-    def joined(self, *others: "Summary") -> "Summary":
+    def joined(self, other: "Summary") -> "Summary":
         """These and others together, as observations of one field."""
-        parts = (self, *others)
-        return Summary(
-            np.concatenate([part.Z for part in parts]),
-            block_diag(*(part.R for part in parts)),
-            np.concatenate([part.r for part in parts]),
-        )
+        Z, r = np.concatenate([self.Z, other.Z]), np.concatenate([self.r, other.r])
+        return Summary(Z, block_diag(self.R, other.R), r)
 
 
 class Observations:
