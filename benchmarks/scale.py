@@ -41,6 +41,7 @@ from synthetic_ensembles import (
 from wgpr import WGPRegressor
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import BatchEvaluation
 from wgpr.gp.linalg import one_blas_thread
 from wgpr.plots import COLOURS
 from wgpr.rules.prediction import Nearest, PredictionRule, predict
@@ -110,10 +111,10 @@ def parts_timed() -> Iterator[Counter[str]]:
 def learned(synthetic: SyntheticEnsemble, number: int, *, kind: str, amplitude: float = 1.0) -> Record:
     """A batch, after all batches of this kind before it."""
     ensemble, (X, y) = synthetic.after(kind), synthetic.batch(number, amplitude)
-    settings = {"rule": RULE, "n_candidates": N_CANDIDATES, "seed": 0, "number": number}
     with parts_timed() as parts:
         started = process_time()
-        synthetic.ensembles[kind], record = absorb(ensemble, X, y, learner=synthetic.learner, **settings)
+        evaluation = BatchEvaluation(ensemble, synthetic.learner, X, y, N_CANDIDATES, seed=0, number=number)
+        synthetic.ensembles[kind], record = absorb(evaluation, RULE)
         spent = 1000.0 * (process_time() - started)
     bounds = {"evaluations": record.n_evaluations, "bound": spent / record.n_evaluations}
     return {"milliseconds": spent, **parts, **bounds, "is_new": record.changes[0].is_new}

@@ -57,6 +57,7 @@ def moved(model: SparseModel, place: np.ndarray) -> SparseModel:
     return replace(
         model,
         theta=replace(model.theta),
+        inputs=summary.Z,
         summary=summary,
         scales=replace(model.scales, inputs=own(model.scales.inputs)),
         centre=read_only(model.centre + place),

@@ -155,8 +155,8 @@ def unlearned(kernel: Kernel, theta: Hyperparameters, mean: float = 0.0) -> Spar
     d = len(theta.lengthscales)
     nothing = np.empty((0, 0))
     return SparseModel(
-        kernel, theta, mean, Summary.empty(d), nothing, nothing, np.empty(0),
-        log_normaliser=0.0, scales=Scales(np.ones(d), 1.0), n_seen=0, centre=np.zeros(d), log_evidence=0.0,
+        kernel, theta, mean, np.empty((0, d)), 0, np.zeros(d), 0.0, Summary.empty(d), nothing, nothing, np.empty(0),
+        log_normaliser=0.0, scales=Scales(np.ones(d), 1.0),
     )  # fmt: skip
 
 

@@ -814,7 +814,9 @@ def test_the_column_of_weights_is_named(wgpr):
 
 def test_the_demo_takes_no_line_number_as_the_target(wgpr, monkeypatch):
     learned = []
-    monkeypatch.setattr("wgpr.cli.demo.run_demo", lambda *_, data, **__: learned.append(data[-1]))
+    monkeypatch.setattr(
+        "wgpr.cli.demo.run_demo", lambda _, demo, *__: learned.append([*demo.input_names, demo.target_name])
+    )
     survey(40).assign(line=np.arange(40)).to_csv("lines.csv", index=False)
     code, _, said = wgpr("demo", "--data", "lines.csv")
     assert (code, learned, "warning: guessed" in said) == (0, [NAMES], True)

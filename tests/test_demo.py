@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.cli.demo import INTERPOLATION, ONE_GP, WGPR, compare_methods, interpolator, results_table, run_demo
+from wgpr.cli.demo import (
+    INTERPOLATION,
+    ONE_GP,
+    WGPR,
+    compare_methods,
+    interpolator,
+    results_table,
+    run_demo,
+    simulated_survey,
+)
 from wgpr.metrics import scores
 from wgpr.report import Picture
 from wgpr.survey import fly, hold_out, jacksboro
@@ -97,36 +106,35 @@ def _no_rendering(monkeypatch):
 @pytest.mark.usefixtures("_no_rendering")
 def test_a_survey_of_the_users_own(tmp_path, survey, monkeypatch, capsys):
     monkeypatch.setattr("wgpr.cli.demo.methods", quick_methods)
-    names = ("lon", "lat", "depth [ft]")
-    demo = run_demo(tmp_path, data=(survey.X, survey.y, names), seed=1)
-    assert demo.page == tmp_path / "report.html"
-    assert [result.method for result in demo.results] == [WGPR, ONE_GP, INTERPOLATION]
-    assert demo.page.read_text().count("<img ") == 2
+    own = hold_out(survey.X, survey.y, input_names=("lon", "lat"), target_name="depth [ft]", random_state=1)
+    results, page = run_demo(tmp_path, own, seed=1), tmp_path / "report.html"
+    assert [result.method for result in results] == [WGPR, ONE_GP, INTERPOLATION]
+    assert page.read_text().count("<img ") == 2
     shown, told = capsys.readouterr()
     assert "RMSE [ft]" in shown
     assert "whole stretches of the track" in " ".join(shown.split())
-    assert str(demo.page) in told
+    assert str(page) in told
     assert (tmp_path / "wgpr.map").exists()
 
 
 def test_a_survey_where_nothing_varies(tmp_path):
-    nothing = np.ones((60, 2)), np.ones(60), ["x", "y", "z"]
-    assert run_demo(tmp_path, data=nothing).page.exists()
+    run_demo(tmp_path, hold_out(np.ones((60, 2)), np.ones(60), random_state=0))
+    assert (tmp_path / "report.html").exists()
 
 
 @pytest.mark.usefixtures("_no_rendering")
 def test_rows_with_one_input_are_not_interpolated(tmp_path):
     x = np.linspace(0.0, 20.0, 300)
-    demo = run_demo(tmp_path, data=(x[:, None], np.sin(x), ("x", "y")))
-    assert [result.method for result in demo.results] == [WGPR, ONE_GP]
-    assert demo.page.read_text().count("<img ") == 2
+    results = run_demo(tmp_path, hold_out(x[:, None], np.sin(x), random_state=0))
+    assert [result.method for result in results] == [WGPR, ONE_GP]
+    assert (tmp_path / "report.html").read_text().count("<img ") == 2
 
 
 def test_the_quick_demo_flies_over_mountains_and_valley(tmp_path, monkeypatch):
     monkeypatch.setattr("wgpr.cli.demo.methods", quick_methods)
-    demo = run_demo(tmp_path / "a" / "new folder", quick=True)
-    assert demo.page.parent == tmp_path / "a" / "new folder"
-    assert "The truth." in demo.page.read_text()
-    assert 2000 < len(demo.survey.y) < 2500
-    assert demo.survey.y.min() < 350
-    assert demo.survey.y.max() > 900
+    flight = simulated_survey(0, quick=True)
+    run_demo(tmp_path / "a" / "new folder", flight)
+    assert "The truth." in (tmp_path / "a" / "new folder" / "report.html").read_text()
+    assert 2000 < len(flight.y) < 2500
+    assert flight.y.min() < 350
+    assert flight.y.max() > 900

@@ -1,4 +1,4 @@
-"""Names of quantities with their units, as in "depth [m]"."""
+"""Names of quantities with their units, as in "depth [m]", and counts with their nouns."""
 
 import re
 from typing import NamedTuple
@@ -19,3 +19,9 @@ class Label(NamedTuple):
         """
         match = re.fullmatch(r"(.*\S)\s*(?:\[(.+)\]|\((.+)\))\s*", text)
         return cls(match[1], match[2] or match[3]) if match else cls(text.strip(), None)
+
+
+def format_count(number: int, noun: str) -> str:
+    """1 row, 2 rows, 3 queries."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

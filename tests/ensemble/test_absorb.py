@@ -31,7 +31,7 @@ from wgpr import (
 )
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, Change, StepRecord
+from wgpr.ensemble.evaluation import ALL_ROWS, Assignment, BatchEvaluation, Change, StepRecord
 from wgpr.gp.linalg import NotFactorizableError, NotFiniteError
 from wgpr.gp.sparse import SparseLearner
 
@@ -51,16 +51,8 @@ def run(rule, batches=BATCHES, learner=LEARNER, n_candidates=3):
     """The ensembles after each batch, the empty one first, and the records."""
     ensembles, records = [Ensemble.of([], 2)], []
     for number, (rows, targets) in enumerate(batches):
-        ensemble, record = absorb(
-            ensembles[-1],
-            rows,
-            targets,
-            learner=learner,
-            rule=rule,
-            n_candidates=n_candidates,
-            seed=SEED,
-            number=number,
-        )
+        evaluation = BatchEvaluation(ensembles[-1], learner, rows, targets, n_candidates, SEED, number)
+        ensemble, record = absorb(evaluation, rule)
         ensembles.append(ensemble)
         records.append(record)
     return ensembles, records
@@ -158,7 +150,7 @@ def test_a_step_does_not_change_the_ensemble_before(rule):
     expected = numbers_in(ensembles[3].models)
     answers = ensembles[3].index.owners(queries())
     for ensemble in ensembles[:4]:
-        absorb(ensemble, *BATCHES[3], learner=LEARNER, rule=rule, n_candidates=3, seed=SEED, number=3)
+        absorb(BatchEvaluation(ensemble, LEARNER, *BATCHES[3], n_candidates=3, seed=SEED, number=3), rule)
     numbers = numbers_in(ensembles[3].models)
     assert all(np.array_equal(numbers[path], expected[path]) for path in expected)
     np.testing.assert_array_equal(ensembles[3].index.owners(queries()), answers)
@@ -181,7 +173,7 @@ class WatchedLearner(SparseLearner):
 def test_the_nearest_model_informs_a_new_one(rule, n_started):
     (*_, ensemble), _ = run(Always(), BATCHES[:4])
     watched, (X, y) = WatchedLearner(SquaredExponential(), 10, 5), BATCHES[1]
-    absorb(ensemble, X, y, learner=watched, rule=rule, n_candidates=1, seed=SEED, number=4)
+    absorb(BatchEvaluation(ensemble, watched, X, y, n_candidates=1, seed=SEED, number=4), rule)
     places = [rows.mean(axis=0) for rows in np.split(X, n_started)]
     nearest = [ensemble.models[int(np.argmin(((ensemble.input_means - x) ** 2).sum(axis=1)))] for x in places]
     assert watched.nearest == nearest
@@ -232,9 +224,8 @@ def test_updates_that_fail_are_recorded(rule):
 def test_a_candidate_whose_update_fails_is_left_out():
     everywhere, _ = run(Wasserstein(0.0), BATCHES[:4])
     refusing = RefusingLearner(SquaredExponential(), 10, 5, beyond=4.0)
-    ensemble, record = absorb(
-        everywhere[-1], *BATCHES[1], learner=refusing, rule=Wasserstein(np.inf), n_candidates=4, seed=SEED, number=9
-    )
+    evaluation = BatchEvaluation(everywhere[-1], refusing, *BATCHES[1], n_candidates=4, seed=SEED, number=9)
+    ensemble, record = absorb(evaluation, Wasserstein(np.inf))
     fails = {number for number, model in enumerate(everywhere[-1].models) if model.centre[0] > 4.0}
     assert 0 < len(fails) < 4
     assert set(record.dropped) == fails
@@ -344,12 +335,16 @@ class Scripted:
         return self.assignments
 
 
+def evaluation_after(first):
+    return BatchEvaluation(first, LEARNER, *BATCHES[1], n_candidates=1, seed=SEED, number=1)
+
+
 def test_rows_of_a_batch_may_go_to_several_models():
     (_, first), _ = run(Always(), BATCHES[:1])
     rule = Scripted(
         (Assignment(np.arange(5), 0), Assignment(np.arange(5, 12), None), Assignment(slice(12, None), None))
     )
-    after, record = absorb(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    after, record = absorb(evaluation_after(first), rule)
     assert [model.n_seen for model in after.models] == [BATCH + 5, 7, 8]
     assert record.changes == (Change(0, 5, False), Change(1, 7, True), Change(2, 8, True))
 
@@ -357,13 +352,12 @@ def test_rows_of_a_batch_may_go_to_several_models():
 def test_a_model_may_be_assigned_rows_twice():
     (_, first), _ = run(Always(), BATCHES[:1])
     rule = Scripted((Assignment(slice(0, 8), 0), Assignment(slice(8, None), 0)))
-    after, _ = absorb(first, *BATCHES[1], learner=LEARNER, rule=rule, n_candidates=1, seed=SEED, number=1)
+    after, _ = absorb(evaluation_after(first), rule)
     assert [model.n_seen for model in after.models] == [2 * BATCH]
 
 
 def test_all_rows_may_be_given_by_another_slice():
     (_, first), _ = run(Always(), BATCHES[:1])
-    settings = {"learner": LEARNER, "n_candidates": 1, "seed": SEED, "number": 1}
-    one, _ = absorb(first, *BATCHES[1], rule=Scripted((Assignment(ALL_ROWS, 0),)), **settings)
-    other, _ = absorb(first, *BATCHES[1], rule=Scripted((Assignment(slice(0, BATCH), 0),)), **settings)
+    one, _ = absorb(evaluation_after(first), Scripted((Assignment(ALL_ROWS, 0),)))
+    other, _ = absorb(evaluation_after(first), Scripted((Assignment(slice(0, BATCH), 0),)))
     assert_same_models(one.models, other.models)

@@ -7,6 +7,7 @@ from streams import BATCH, published, small, travelling
 from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein
 from wgpr.ensemble.absorb import absorb, merge_down
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import BatchEvaluation
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.sparse import SparseLearner
 
@@ -26,10 +27,8 @@ def run(learner, rule, max_models):
     ensembles, records = [Ensemble.of([], 2)], []
     for number, first in enumerate(range(0, len(X), BATCH)):
         rows = slice(first, first + BATCH)
-        ensemble, record = absorb(
-            ensembles[-1], X[rows], y[rows],
-            learner=learner, rule=rule, n_candidates=2, seed=0, number=number, max_models=max_models,
-        )  # fmt: skip
+        evaluation = BatchEvaluation(ensembles[-1], learner, X[rows], y[rows], n_candidates=2, seed=0, number=number)
+        ensemble, record = absorb(evaluation, rule, max_models)
         ensembles.append(ensemble)
         records.append(record)
     return ensembles[1:], records

@@ -7,6 +7,7 @@ from streams import BATCH, IN_BATCHES, small, travelling
 from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
+from wgpr.ensemble.evaluation import BatchEvaluation
 from wgpr.gp import bound
 from wgpr.gp.sparse import SparseLearner
 
@@ -50,8 +51,7 @@ def test_a_record_counts_the_evaluations_of_the_bound(rule, counted):
     ensemble = Ensemble.of([], 2)
     for number, (X, y) in enumerate(two_terrains(0)[:7]):
         counted.clear()
-        settings = {"learner": SPARSE, "rule": rule, "n_candidates": 3, "seed": SEED, "number": number}
-        ensemble, record = absorb(ensemble, X, y, **settings)
+        ensemble, record = absorb(BatchEvaluation(ensemble, SPARSE, X, y, 3, SEED, number), rule)
         assert record.n_evaluations == len(counted) > 0
     assert len(ensemble) > 1
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wgpr.ensemble.index import NearestIndex
+from wgpr.ensemble.index import NearestIndex, _Tree
 
 N_FEATURES = 2
 # Coordinates are small whole numbers: distances are exact, and there are many ties and repeated points.
@@ -25,14 +25,19 @@ def distances_by_model(points_of, x):
     return np.array([((points - x) ** 2).sum(axis=1).min() for points in points_of])
 
 
+def owners_in_two_trees(index, X, n_models):
+    """Without a tree of all points, however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NearestIndex, "_is_worth_one_tree", lambda index, n_queries: False)
+        return index.owners(X, n_models)
+
+
 def assert_owners_are_nearest(index, points_of, X):
     """Of models at the same distance the oldest comes first."""
+    nearest = np.array([np.argsort(distances_by_model(points_of, x), kind="stable") for x in X])
     for n_models in range(1, min(4, len(points_of)) + 1):
-        owners = index.owners(X, n_models)
-        assert owners.shape == (len(X), n_models)
-        for x, found in zip(X, owners, strict=True):
-            distances = distances_by_model(points_of, x)
-            np.testing.assert_array_equal(found, np.argsort(distances, kind="stable")[:n_models])
+        np.testing.assert_array_equal(index.owners(X, n_models), nearest[:, :n_models])
+        np.testing.assert_array_equal(owners_in_two_trees(index, X, n_models), nearest[:, :n_models])
 
 
 class ChangingIndex(RuleBasedStateMachine):
@@ -139,6 +144,21 @@ def test_the_large_tree_is_rebuilt_when_many_points_have_changed():
     assert index.recent == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("n_models", "n_queries", "n_trees"), [(20, 1, 1), (60, 1, 2), (60, 100, 2), (60, 400, 1), (60, 10_000, 1)]
+)
+def test_many_queries_or_few_points_need_one_tree(monkeypatch, n_models, n_queries, n_trees):
+    searched = []
+    nearest = _Tree.nearest
+    monkeypatch.setattr(_Tree, "nearest", lambda tree, *rest: searched.append(tree) or nearest(tree, *rest))
+    index = NearestIndex.of([np.random.default_rng(model).normal(size=(50, 3)) for model in range(n_models)])
+    index = index.with_model(7, index.points[7] + 1.0)
+    X = np.random.default_rng(1).normal(size=(n_queries, 3))
+    owners = index.owners(X)
+    assert len(searched) == n_trees
+    np.testing.assert_array_equal(owners, owners_in_two_trees(index, X, 1))
+
+
 @pytest.mark.parametrize("n_changes", [0, 30])
 def test_a_pickle_holds_the_points_alone_and_finds_the_same(n_changes):
     index, points_of = grown(30, 40, n_changes)
@@ -154,6 +174,13 @@ def test_the_nearest_models_are_found_among_many(n_changes):
     X = np.random.default_rng(1).normal(size=(50, 3))
     distances = np.array([distances_by_model(points_of, x) for x in X])
     np.testing.assert_array_equal(index.owners(X, 4), np.argsort(distances, axis=1)[:, :4])
+
+
+def test_a_model_behind_many_points_of_another_is_found():
+    """The nearest recent model bounds the search for the nearest one, not that for the third."""
+    many = np.array([[2.0 + 0.1 * step, 0.0] for step in range(20)])
+    index = NearestIndex.of([many, np.array([[9.0, 0.0]])]).with_model(2, np.array([[1.0, 0.0]]))
+    assert_owners_are_nearest(index, index.points, np.zeros((1, 2)))
 
 
 def test_points_may_be_far_away():

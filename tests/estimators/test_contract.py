@@ -506,7 +506,7 @@ def test_history_is_bounded(regressor, monkeypatch):
 
 @every_estimator_in_batches
 def test_pending_rows_do_not_keep_learned_rows_in_memory(regressor, monkeypatch):
-    monkeypatch.setattr("wgpr.estimators.methods.absorb", lambda ensemble, *_, **__: (ensemble, None))
+    monkeypatch.setattr("wgpr.estimators.methods.absorb", lambda evaluation, *_: (evaluation.ensemble, None))
     rows, targets = np.random.default_rng(0).normal(size=(100_010, 4)), np.zeros(100_010)
     estimator = small(regressor, batch_size=1000)
     gc.collect()

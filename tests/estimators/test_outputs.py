@@ -20,7 +20,8 @@ from streams import (
 )
 from wgpr import Hyperparameters, WGPRegressor, apply, diff, load
 from wgpr.gp.bound import Observations
-from wgpr.gp.exact import ExactLearner, log_marginal_likelihood
+from wgpr.gp.evidence import Evidence
+from wgpr.gp.exact import ExactLearner
 from wgpr.gp.gaussian import Gaussian, squared_wasserstein
 from wgpr.gp.kernels import RationalQuadratic
 from wgpr.gp.sparse import SparseLearner, SparseModel
@@ -89,10 +90,12 @@ def test_the_gradient_of_the_bound_is_that_of_finite_differences():
 
 
 def test_the_gradient_of_the_evidence_is_that_of_finite_differences():
-    def value(v):
-        return log_marginal_likelihood(kernel, Hyperparameters.from_log(v, 2), X, RELATIVE)[0]
+    evidence = Evidence(kernel, X, RELATIVE, np.ones(len(X)), np.ones(len(X), dtype=bool))
 
-    _, gradient = log_marginal_likelihood(kernel, theta, X, RELATIVE)
+    def value(v):
+        return evidence.value_and_gradient(Hyperparameters.from_log(v, 2))[0]
+
+    _, gradient = evidence.value_and_gradient(theta)
     values = [central_difference(value, theta.to_log(), place) for place in range(5)]
     np.testing.assert_allclose(gradient, values, rtol=1e-5, atol=1e-5)
 

@@ -73,14 +73,6 @@ def test_the_gradient_includes_the_jitter(kernel, monkeypatch):
     assert_gradient_is_that_of_the_value(observations, hyperparameters(kernel, 2), Z)
 
 
-def test_the_gradient_by_hyperparameters_can_be_computed_alone():
-    observations, Z = observations_of(ALL_KERNELS[0], 2, with_past=True)
-    fit = observations.explained_by(hyperparameters(ALL_KERNELS[0], 2), Z)
-    by_log_theta, nothing = fit.gradient(of_inputs=False)
-    assert nothing is None
-    np.testing.assert_array_equal(by_log_theta, fit.gradient()[0])
-
-
 @every_kernel
 @every_dimension
 def test_without_a_past_it_is_the_bound_of_titsias(kernel, d):

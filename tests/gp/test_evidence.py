@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import dense_reference as dense
-from reference import ALL_KERNELS
+from reference import ALL_KERNELS, SklearnGP
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
@@ -41,6 +41,14 @@ def test_value_is_the_log_density_of_a_multivariate_normal():
     C = kernel(theta, Z, Z) + np.diag(np.where(is_row, theta.noise**2, 1.0) * variance)
     expected = multivariate_normal(np.zeros(len(Z)), C).logpdf(t.T).sum()
     assert Evidence(kernel, Z, t, variance, is_row).value_and_gradient(theta)[0] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=str)
+def test_value_of_rows_is_that_of_scikit_learn(kernel):
+    theta, X, y, *_ = problem(kernel, 2, 1)
+    evidence = Evidence(kernel, X, y, np.ones(len(X)), np.ones(len(X), dtype=bool))
+    expected = SklearnGP(kernel, theta, X, y[:, 0]).log_evidence
+    assert evidence.value_and_gradient(theta)[0] == pytest.approx(expected, rel=1e-10)
 
 
 def test_one_observation():

@@ -8,7 +8,6 @@ import pytest
 from reference import (
     ALL_KERNELS,
     SklearnGP,
-    central_differences,
     exact_field_at,
     exact_log_evidence,
     hyperparameters,
@@ -16,7 +15,7 @@ from reference import (
     separated_points,
     waves,
 )
-from wgpr.gp.exact import ExactLearner, calibrate, log_marginal_likelihood
+from wgpr.gp.exact import ExactLearner, calibrate
 from wgpr.gp.inducing import greedy
 from wgpr.gp.kernels import Hyperparameters, SquaredExponential
 
@@ -78,19 +77,6 @@ def test_evidences_of_the_pieces_add_up_to_that_of_the_whole(kernel, cuts):
     models = grown(learner_of(kernel, 2), X, y, cuts)
     expected = exact_log_evidence(kernel, models[0].theta, X, y - MEAN)
     assert sum(model.log_evidence for model in models) == pytest.approx(expected, rel=1e-10)
-
-
-@every_kernel
-@every_dimension
-def test_the_marginal_likelihood_and_its_gradient(kernel, d):
-    X, y = rows(40, d)
-    theta = hyperparameters(kernel, d)
-    value, gradient = log_marginal_likelihood(kernel, theta, X, y)
-    assert value == pytest.approx(SklearnGP(kernel, theta, X, y).log_evidence, rel=1e-10)
-    expected = central_differences(
-        lambda v: log_marginal_likelihood(kernel, Hyperparameters.from_log(v, d), X, y)[0], theta.to_log()
-    )
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
 @every_kernel

@@ -16,7 +16,8 @@ from wgpr import (
     Weighted,
 )
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.rules.prediction import Mixture, Query, predict, predict_jointly, predict_with_owners
+from wgpr.rules import prediction
+from wgpr.rules.prediction import Mixture, Query, joint_covariance
 
 RULES = [
     Nearest(),
@@ -30,6 +31,11 @@ RULES = [
     RobustBCM(5),
 ]
 every_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
+
+
+def predict(ensemble, rule, X):
+    """Mean, variance of the field and variance of the noise."""
+    return prediction.predict(ensemble, rule, X)[:3]
 
 
 # Naive transcriptions: mean, variance of the field and variance of the noise at one query
@@ -103,7 +109,7 @@ def test_rules_are_their_transcriptions(rule, n_models):
 
 def owners_by(ensemble, rule, X):
     """The model with the largest weight at each query."""
-    return predict_with_owners(ensemble, rule, X)[-1]
+    return prediction.predict(ensemble, rule, X).owners
 
 
 @given(seed=st.integers(0, 2**32 - 1), n_models=st.integers(1, 8), n_features=st.integers(1, 4))
@@ -191,18 +197,15 @@ def test_the_owner_has_the_largest_weight(rule):
 @every_rule
 def test_joint_prediction_has_the_variances_of_the_rule(rule):
     ensemble, X = scattered_ensemble(), queries(40)
-    mean, variance, noise = predict(ensemble, rule, X)
-    field, joint_noise = predict_jointly(ensemble, rule, X)
-    np.testing.assert_allclose(field.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(field.covariance.diagonal(), variance, rtol=1e-9)
-    np.testing.assert_allclose(joint_noise, noise, rtol=1e-9)
+    variance = predict(ensemble, rule, X)[1]
+    np.testing.assert_allclose(joint_covariance(ensemble, rule, X).diagonal(), variance, rtol=1e-9)
 
 
 @every_rule
 def test_joint_covariance_is_symmetric_and_positive_semidefinite(rule):
-    field, _ = predict_jointly(scattered_ensemble(), rule, np.repeat(queries(20), 2, axis=0))
-    np.testing.assert_array_equal(field.covariance, field.covariance.T)
-    assert np.linalg.eigvalsh(field.covariance).min() >= -1e-10 * field.covariance.trace()
+    covariance = joint_covariance(scattered_ensemble(), rule, np.repeat(queries(20), 2, axis=0))
+    np.testing.assert_array_equal(covariance, covariance.T)
+    assert np.linalg.eigvalsh(covariance).min() >= -1e-10 * covariance.trace()
 
 
 @every_rule
@@ -214,7 +217,7 @@ def test_joint_correlations_are_those_of_the_weighted_average(rule):
     for number, model in enumerate(ensemble.models):
         weight = np.where(mixture.predictions.members == number, mixture.weights, 0.0).sum(axis=1)
         covariance += np.diag(weight) @ model.posterior(X).covariance @ np.diag(weight)
-    np.testing.assert_allclose(correlations(predict_jointly(ensemble, rule, X)[0].covariance), correlations(covariance))
+    np.testing.assert_allclose(correlations(joint_covariance(ensemble, rule, X)), correlations(covariance))
 
 
 def correlations(covariance):
@@ -225,16 +228,16 @@ def correlations(covariance):
 def test_with_one_model_the_joint_prediction_is_its_posterior():
     ensemble, X = scattered_ensemble(1), queries(15)
     for rule in RULES:
-        field, _ = predict_jointly(ensemble, rule, X)
+        mean, covariance = predict(ensemble, rule, X)[0], joint_covariance(ensemble, rule, X)
         expected = ensemble.models[0].posterior(X)
-        np.testing.assert_allclose(field.mean, expected.mean, rtol=1e-12)
-        np.testing.assert_allclose(field.covariance, expected.covariance, rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(mean, expected.mean, rtol=1e-12)
+        np.testing.assert_allclose(covariance, expected.covariance, rtol=1e-9, atol=1e-14)
 
 
 def test_queries_of_different_models_are_independent():
     ensemble, X = scattered_ensemble(), queries(30)
     owners = owners_by(ensemble, Nearest(), X)
-    covariance = predict_jointly(ensemble, Nearest(), X)[0].covariance
+    covariance = joint_covariance(ensemble, Nearest(), X)
     assert len(set(owners)) > 1
     assert not covariance[owners[:, None] != owners].any()
 

@@ -14,6 +14,8 @@ import typer
 from rich import progress
 from rich.console import Console
 
+from wgpr.labels import format_count as format_count
+
 FAILURE, WRONG_USE = 1, 2
 
 stderr = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
@@ -126,9 +128,3 @@ def format_size(n_bytes: int) -> str:
     if n_bytes < 1000:
         return f"{n_bytes} bytes"
     return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 1e6 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def format_count(number: int, noun: str) -> str:
-    """1 row, 2 rows, 3 queries."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"

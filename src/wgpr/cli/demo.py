@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -93,39 +93,31 @@ def demo(
     """
     if output.is_file():
         raise UsageError(f"{output} is a file and the report needs a folder; name another with -o")
-    survey = None
     if data:
         configuration = read_configuration()
         table = open_table(data, tables, configuration.table)
-        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
-        rows = read_all(table, columns)
-        survey = rows[:, :-1], rows[:, -1], columns
-    run_demo(output, quick=quick, data=survey, seed=seed)
+        *inputs, target = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
+        rows = read_all(table, [*inputs, target])[: _QUICK_ROWS if quick else None]
+        names: dict[str, Any] = {"input_names": tuple(inputs), "target_name": target}
+        survey = hold_out(rows[:, :-1], rows[:, -1], **names, random_state=seed)
+    else:
+        survey = simulated_survey(seed, quick=quick)
+    run_demo(output, survey, seed)
 
 
-class DemoResult(NamedTuple):
-    """The survey, the results in the order of the table, and the report."""
+def simulated_survey(seed: int, *, quick: bool = False) -> Survey:
+    """A flight over real terrain. seed : of the noise and the held-out points; quick : only over its middle quarter."""
+    terrain = jacksboro()
+    n_rows, n_columns = terrain.elevation.shape
+    middle = slice(n_rows // 4, 3 * n_rows // 4), slice(n_columns // 4, 3 * n_columns // 4)
+    return fly(terrain.part(*middle) if quick else terrain, n_test=5_000 if quick else 20_000, random_state=seed)
 
-    survey: Survey
-    results: tuple[MethodResult, ...]
-    page: Path
 
-
-def run_demo(
-    folder: Path,
-    *,
-    quick: bool = False,
-    data: tuple[Array, Array, Sequence[str]] | None = None,
-    seed: int = 0,
-) -> DemoResult:
+def run_demo(folder: Path, survey: Survey, seed: int = 0) -> tuple[MethodResult, ...]:
     """Compare the methods on a survey, print a table, and write a report and the map.
 
-    folder : of the report and the map; it is made if it does not exist.
-    quick : a smaller survey: the middle quarter of the terrain, or the first 2,500 of the user's rows.
-    data : the user's own survey: X (n, d), y (n,), and the names of the columns of X and of y.
-    seed : of the noise, the held-out points and the models.
+    folder : of the report and the map; it is made if it does not exist. seed : of the models.
     """
-    survey = _simulated_survey(quick, seed) if data is None else _own_survey(data, quick, seed)
     results = compare_methods(survey, methods(seed))
     table, model = results_table(survey, results), results[0].model
     assert model is not None
@@ -141,7 +133,7 @@ def run_demo(
     write_file(page, text.encode())
     model.save(map_file)
     inform(f"Report: {page}\nMap: {map_file} (try wgpr info, wgpr plot)")
-    return DemoResult(survey, results, page)
+    return results
 
 
 def methods(seed: int) -> dict[str, OnlineRegressor]:
@@ -153,19 +145,6 @@ def methods(seed: int) -> dict[str, OnlineRegressor]:
         n_inducing=200, batch_size=400, kernel="matern32", optimizer_iterations=20, random_state=seed
     )
     return {WGPR: WGPRegressor(), ONE_GP: single}
-
-
-def _simulated_survey(quick: bool, seed: int) -> Survey:
-    terrain = jacksboro()
-    n_rows, n_columns = terrain.elevation.shape
-    middle = slice(n_rows // 4, 3 * n_rows // 4), slice(n_columns // 4, 3 * n_columns // 4)
-    return fly(terrain.part(*middle) if quick else terrain, n_test=5_000 if quick else 20_000, random_state=seed)
-
-
-def _own_survey(data: tuple[Array, Array, Sequence[str]], quick: bool, seed: int) -> Survey:
-    X, y, (*input_names, target_name) = data
-    some = slice(_QUICK_ROWS if quick else None)
-    return hold_out(X[some], y[some], input_names=tuple(input_names), target_name=target_name, random_state=seed)
 
 
 def compare_methods(survey: Survey, models: Mapping[str, OnlineRegressor]) -> tuple[MethodResult, ...]:

@@ -7,6 +7,7 @@
 """
 
 from contextlib import suppress
+from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +17,6 @@ from scipy.spatial import KDTree
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.gp.gaussian import squared_wasserstein
-from wgpr.gp.linalg import Array
 from wgpr.gp.model import Learner, LocalModel
 
 # Pairs of models whose merging is tried: those that are closest together in length-scales.
@@ -26,35 +26,15 @@ Pair = tuple[int, int]
 
 
 def absorb(
-    ensemble: Ensemble,
-    X: Array,
-    y: Array,
-    *,
-    learner: Learner[Any],
-    rule: SplittingRule,
-    n_candidates: int,
-    seed: int,
-    number: int,
-    target_unit: float = 1.0,
-    max_models: int | None = None,
+    evaluation: BatchEvaluation, rule: SplittingRule, max_models: int | None = None
 ) -> tuple[Ensemble, StepRecord]:
-    """Learn one batch `X` (n, d), `y` (n,): the ensemble after it, and the record of the step.
+    """Learn the batch of an evaluation: the ensemble after it, and the record of the step.
 
-    Parameters as of `BatchEvaluation`; max_models : limit on the number of models, None for no limit.
+    max_models : limit on the number of models, None for no limit.
     """
     started = perf_counter()
-    evaluation = BatchEvaluation(
-        ensemble,
-        learner,
-        X,
-        y,
-        n_candidates=n_candidates,
-        seed=seed,
-        number=number,
-        target_unit=target_unit,
-    )
     ensemble, changes = evaluation.apply(rule.assign(evaluation))
-    ensemble, merged = merge_down(ensemble, learner, max_models)
+    ensemble, merged = merge_down(ensemble, evaluation.learner, max_models)
     return ensemble, evaluation.record(changes, perf_counter() - started, merged)
 
 
@@ -76,19 +56,17 @@ def _best_merger(ensemble: Ensemble, learner: Learner[Any]) -> tuple[Pair, Local
     The cost of a merger is the squared Wasserstein distance by which predictions move, of each of the two at its own
     pseudo-inputs: the distance of the splitting rule.
     """
-    costs: dict[Pair, float] = {}
-    models: dict[Pair, LocalModel] = {}
+    found: list[tuple[float, Pair, LocalModel]] = []
     for pair in _close_pairs(ensemble):
         first, second = (ensemble.models[number] for number in pair)
         with suppress(ArithmeticError):
             # The hyperparameters are those of the model that has seen more.
             model = learner.merge(first, second) if first.n_seen >= second.n_seen else learner.merge(second, first)
-            costs[pair] = sum(
+            cost = sum(
                 squared_wasserstein(old.posterior(old.inputs), model.posterior(old.inputs)) for old in (first, second)
             )
-            models[pair] = model
-    best = min(models, key=lambda pair: costs[pair], default=None)
-    return None if best is None else (best, models[best])
+            found.append((cost, pair, model))
+    return min(found, key=itemgetter(0))[1:] if found else None
 
 
 def _close_pairs(ensemble: Ensemble) -> list[Pair]:

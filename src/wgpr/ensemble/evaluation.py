@@ -91,32 +91,25 @@ class StepRecord:
         return "both" if len(is_new) == 2 else "new" if True in is_new else "update"
 
 
+@dataclass(eq=False, repr=False)
 class BatchEvaluation:
     """A batch, and what the models of the ensemble would become by learning it. Results are computed once, on demand.
 
-    Parameters
-    ----------
-    X : (n, d), y : (n,) the batch.
+    X : (n, d), y : (n,) the batch; n_candidates : how many models are tried.
     number : of the step; with the seed it makes every random choice repeatable.
     target_unit : user units per internal target unit; distances and evidences are recorded in user units.
     """
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        learner: Learner[Any],
-        X: Array,
-        y: Array,
-        *,
-        n_candidates: int,
-        seed: int,
-        number: int,
-        target_unit: float = 1.0,
-    ) -> None:
-        self.ensemble, self.learner, self.X, self.y = ensemble, learner, X, y
-        self.n_candidates = n_candidates
-        self._number, self._seed, self._target_unit = number, (seed, number), target_unit
-        self._new_model: LocalModel | None = None
+    ensemble: Ensemble
+    learner: Learner[Any]
+    X: Array
+    y: Array
+    n_candidates: int
+    seed: int
+    number: int
+    target_unit: float = 1.0
+
+    def __post_init__(self) -> None:
         self._updated: dict[int, LocalModel | None] = {}
         self._evidence: dict[int, float | None] = {}
         self._distances: dict[int, Distances] = {}
@@ -136,12 +129,10 @@ class BatchEvaluation:
 
     # What models would become
 
-    @property
+    @cached_property
     def new_model(self) -> LocalModel:
         """A new model of the batch alone."""
-        if self._new_model is None:
-            self._new_model = self._start(ALL_ROWS)
-        return self._new_model
+        return self._start(ALL_ROWS)
 
     def updated(self, number: int) -> LocalModel | None:
         """Model `number` after it has learned the batch; None if it cannot."""
@@ -156,7 +147,7 @@ class BatchEvaluation:
             assert updated is not None, "only candidates have distances"
             w_old = squared_wasserstein(old.posterior(old.inputs), updated.posterior(old.inputs))
             w_new = squared_wasserstein(self.new_model.posterior(self.X), updated.posterior(self.X))
-            self._distances[number] = Distances(w_old * self._target_unit**2, w_new * self._target_unit**2)
+            self._distances[number] = Distances(w_old * self.target_unit**2, w_new * self.target_unit**2)
         return self._distances[number]
 
     # The decision
@@ -177,14 +168,15 @@ class BatchEvaluation:
     def record(self, changes: tuple[Change, ...], seconds: float, merged: tuple[tuple[int, int], ...]) -> StepRecord:
         """What was evaluated, and what was decided."""
         distances = [self._distances.get(number) for number in self._evidence]
+        new_model = vars(self).get("new_model")  # if the rule asked for it
         return StepRecord(
-            number=self._number,
+            number=self.number,
             n_samples=len(self.y),
             candidates=tuple(self._evidence),
             w_old=tuple(None if d is None else d.w_old for d in distances),
             w_new=tuple(None if d is None else d.w_new for d in distances),
             evidence=tuple(self._evidence.values()),
-            evidence_new=None if self._new_model is None else self._in_user_units(self._new_model, len(self.y)),
+            evidence_new=None if new_model is None else self._in_user_units(new_model, len(self.y)),
             dropped=tuple(number for number, evidence in self._evidence.items() if evidence is None),
             changes=changes,
             seconds=seconds,
@@ -226,8 +218,8 @@ class BatchEvaluation:
 
     def _rng(self) -> np.random.Generator:
         """The same random numbers for every model of a step, in whatever order they are evaluated."""
-        return np.random.default_rng(self._seed)
+        return np.random.default_rng((self.seed, self.number))
 
     def _in_user_units(self, model: LocalModel, n_rows: int) -> float:
         """The log evidence of the model's latest rows: a density, per unit of the target for each row."""
-        return model.log_evidence - n_rows * float(np.log(self._target_unit))
+        return model.log_evidence - n_rows * float(np.log(self.target_unit))

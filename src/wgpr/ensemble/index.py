@@ -1,7 +1,8 @@
 """Which models own the points nearest to a query: a k-d tree that follows a changing ensemble.
 
 Models that joined or changed since the tree was built are in a small tree of their own. The large tree is built again
-when the small one has become too large. An index is an immutable value: an older one stays valid.
+when the small one has become too large, or when there are many queries. An index is an immutable value: an older one
+stays valid.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from wgpr.gp.linalg import Array, Indices
+
+# To search in two trees takes longer than to build one of this many points, and more for each query (measured).
+_POINTS_FOR_A_SEARCH, _POINTS_FOR_A_QUERY = 1000, 6
 
 
 class _Tree:
@@ -89,6 +93,15 @@ class NearestIndex:
         numbers = sorted(self.recent)
         return _Tree([self.points[number] for number in numbers], numbers) if numbers else None
 
+    @cached_property
+    def _in_one_tree(self) -> "NearestIndex":
+        return NearestIndex.of(self.points)
+
+    def _is_worth_one_tree(self, n_queries: int) -> bool:
+        if self.tree is None or not self.recent:
+            return False
+        return len(self.tree.owners) <= _POINTS_FOR_A_SEARCH + _POINTS_FOR_A_QUERY * n_queries
+
     def owners(self, X: Array, n_models: int = 1) -> Indices:
         """The `n_models` different models with the nearest points to each row of `X` (n, d), nearest first.
 
@@ -98,6 +111,8 @@ class NearestIndex:
         -------
         (n, n_models) model numbers, at most as many as there are models.
         """
+        if self._is_worth_one_tree(len(X)):
+            return self._in_one_tree.owners(X, n_models)
         is_recent = np.zeros(len(self.points), dtype=bool)
         is_recent[list(self.recent)] = True
         distances, owners = np.empty((len(X), 0)), np.empty((len(X), 0), dtype=np.intp)

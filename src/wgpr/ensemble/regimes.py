@@ -14,7 +14,7 @@ import numpy as np
 
 from wgpr.ensemble.territory import Territory, forecast
 from wgpr.gp.evidence import Evidence
-from wgpr.gp.hyperparameters import STD_OF_NEW, HyperPrior, Scales, default_hyperparameters
+from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, NotFactorizableError
 from wgpr.gp.optimize import fit_hyperparameters
@@ -122,7 +122,7 @@ def _fit_alone(territory: Territory, rows: PseudoData, needed: float) -> tuple[H
     scales = Scales.of(rows.Z, rows.t, mean)
     variance = 1.0 / (rows.precision * territory.theta.noise**2)
     evidence = Evidence(kernel, rows.Z, rows.t - mean, variance, np.ones(len(rows), dtype=np.bool_))
-    prior = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
+    prior = HyperPrior.of_new_model(kernel, scales)
     penalty = 0.5 * (len(prior.mean) + 1) * float(np.log1p(rows.t.size))
     start, value = _best_start(kernel, scales, prior, territory.theta, evidence)
     if value + _GAIN_PER_ROW * rows.t.size < needed + penalty:

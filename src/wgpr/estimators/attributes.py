@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.ensemble.territory import Territory
 from wgpr.estimators.methods import Method
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
@@ -33,7 +34,7 @@ class FittedAttributes(ABC):
         """How it learns and answers."""
 
     @property
-    def models_(self) -> tuple[LocalModel, ...]:
+    def models_(self) -> tuple[LocalModel | Territory, ...]:
         """The local models, oldest first; in the ensemble's own units, `units_`."""
         check_is_fitted(self, "_state")
         return self._state.ensemble.models
@@ -118,9 +119,9 @@ class FittedAttributes(ABC):
         compact : only what prediction needs, in float32, for a slow link: no history, no pending rows. By default
             the file holds everything to the last bit, and learning goes on from it as if it had never stopped.
         """
-        from wgpr.io.maps import save
+        from wgpr.io.files import write_file
 
-        save(cast(Any, self), path, compact=compact)
+        write_file(path, self.to_bytes(compact=compact))
 
     def to_bytes(self, *, compact: bool = False) -> bytes:
         """The bytes that `save` writes."""

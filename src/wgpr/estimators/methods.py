@@ -3,20 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from wgpr.ensemble.absorb import absorb
-from wgpr.ensemble.answers import joint_covariance, predict
+from wgpr.ensemble.answers import Answers, joint_covariance, predict
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import SplittingRule, StepRecord
+from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
 from wgpr.gp.model import Learner
-from wgpr.rules.prediction import PredictionRule, predict_jointly, predict_with_owners, with_variance
+from wgpr.rules import prediction as rules
 
 # Steps that `history_` keeps.
 HISTORY_SIZE = 10_000
@@ -28,17 +28,8 @@ LearnerFactory = Callable[[Array, Array, Units], Learner[Any]]
 AnyEnsemble = Ensemble | Territories
 
 
-class Answers(NamedTuple):
-    """mean : (n,) or (n, k); variance of the field and noise, in its shape; owners : (n,) numbers of local models."""
-
-    mean: Array
-    variance: Array
-    noise: Array
-    owners: Indices
-
-
 class Method(ABC):
-    """A method of online regression."""
+    """A method of online regression. Unless it says otherwise, no row waits."""
 
     n_features: int | None  # number of inputs that the settings are made for, None for any
     uses_weights = False  # whether rows may have weights
@@ -51,17 +42,17 @@ class Method(ABC):
     def learned(self, state: State, X: Array, y: Array, weights: Array) -> State:
         """The state after more rows of a stream."""
 
-    @abstractmethod
     def flushed(self, state: State) -> State:
         """The state after all rows that wait were learned."""
+        return state
 
-    @abstractmethod
     def n_until_step(self, state: State) -> int:
         """Number of further rows until some are learned, at least 1."""
+        return 1
 
-    @abstractmethod
     def n_pending(self, state: State) -> int:
         """Number of rows that wait to be learned."""
+        return 0
 
     @abstractmethod
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
@@ -69,7 +60,7 @@ class Method(ABC):
 
     @abstractmethod
     def answers(self, state: State, ensemble: Any, queries: Array) -> Answers:
-        """Answers at `queries` (n, d), in the units of the ensemble."""
+        """Answers at `queries` (n, d), in the units of the ensemble: (n,) or (n, k) each, but for the owners."""
 
     @abstractmethod
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
@@ -106,7 +97,7 @@ class BatchMethod(Method):
 
     learner: LearnerFactory
     splitting: SplittingRule
-    prediction: PredictionRule
+    prediction: rules.PredictionRule
     batch_size: int
     n_first: int
     quick_learner: LearnerFactory | None = None
@@ -155,10 +146,10 @@ class BatchMethod(Method):
         return state.ensemble.with_model(learner.quick_fit(X, y)), units
 
     def answers(self, state: State, ensemble: Any, queries: Array) -> Answers:
-        return Answers(*predict_with_owners(ensemble, self.prediction, queries))
+        return rules.predict(ensemble, self.prediction, queries)
 
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
-        return predict_jointly(ensemble, self.prediction, queries)[0].covariance
+        return rules.joint_covariance(ensemble, self.prediction, queries)
 
     def _begun(self, state: State, X: Array, y: Array) -> State:
         """The state with units and learner made from the first rows; these are learned later, like all others."""
@@ -171,18 +162,17 @@ class BatchMethod(Method):
         assert state.units is not None
         assert isinstance(state.ensemble, Ensemble)
         rows = slice(self.batch_size)
-        ensemble, record = absorb(
+        evaluation = BatchEvaluation(
             state.ensemble,
+            state.learner,
             state.units.inputs(state.pending_X[rows]),
             state.units.targets(state.pending_y[rows]),
-            learner=state.learner,
-            rule=self.splitting,
             n_candidates=self.n_candidates,
             seed=state.seed,
             number=state.n_steps,
             target_unit=state.units.target_unit,
-            max_models=self.max_models,
         )
+        ensemble, record = absorb(evaluation, self.splitting, self.max_models)
         return replace(
             state,
             ensemble=ensemble,
@@ -245,16 +235,6 @@ class TerritoryMethod(Method):
             calibration=calibration,
         )
 
-    def flushed(self, state: State) -> State:
-        """No row waits: there is nothing to do."""
-        return state
-
-    def n_until_step(self, state: State) -> int:
-        return 1
-
-    def n_pending(self, state: State) -> int:
-        return 0
-
     def answering(self, state: State) -> tuple[AnyEnsemble, Units]:
         state = self.begun(state)
         assert state.units is not None
@@ -271,10 +251,8 @@ class TerritoryMethod(Method):
 
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
         """Correlations of one posterior of all queries, variances of the answers to each."""
-        variance = columns(self.answers(state, ensemble, queries).variance)
         joint = joint_covariance(ensemble, queries, state.cache, self.max_cache_bytes)
-        covariance = np.stack([with_variance(joint, each) for each in variance.T], axis=-1)
-        return covariance.reshape(*joint.shape, *state.pending_y.shape[1:])
+        return rules.with_variances(joint, self.answers(state, ensemble, queries).variance)
 
     def _factor(self, state: State) -> float:
         return state.calibration.factor if self.calibrated else 1.0

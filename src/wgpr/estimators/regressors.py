@@ -2,8 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from inspect import signature
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +32,7 @@ PREDICTION_RULES: Mapping[str, Callable[[], PredictionRule]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class WGPRegressor(OnlineRegressor):
     """Online Gaussian process regression with territories that divide, after the WGPR of Kepler et al. (2021).
 
@@ -88,37 +88,20 @@ class WGPRegressor(OnlineRegressor):
     True
     """
 
-    def __init__(
-        self,
-        threshold: float | str = "auto",
-        max_models: int | None = 10_000,
-        kernel: str | Kernel = "rq",
-        calibrated: bool = True,
-        forgetting: float = 0.0,
-        max_cache_bytes: int = 2**28,
-        n_inducing: int = 50,
-        n_candidates: int = 5,
-        batch_size: int = 100,
-        splitting: "str | SplittingRule" = "wasserstein",
-        prediction: "str | PredictionRule" = "nearest",
-        learn_hyperparameters: bool = True,
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.threshold = threshold
-        self.max_models = max_models
-        self.kernel = kernel
-        self.calibrated = calibrated
-        self.forgetting = forgetting
-        self.max_cache_bytes = max_cache_bytes
-        self.n_inducing = n_inducing
-        self.n_candidates = n_candidates
-        self.batch_size = batch_size
-        self.splitting = splitting
-        self.prediction = prediction
-        self.learn_hyperparameters = learn_hyperparameters
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    threshold: float | str = "auto"
+    max_models: int | None = 10_000
+    kernel: str | Kernel = "rq"
+    calibrated: bool = True
+    forgetting: float = 0.0
+    max_cache_bytes: int = 2**28
+    n_inducing: int = 50
+    n_candidates: int = 5
+    batch_size: int = 100
+    splitting: str | SplittingRule = "wasserstein"
+    prediction: str | PredictionRule = "nearest"
+    learn_hyperparameters: bool = True
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     @classmethod
     def published(cls, **settings: Any) -> "WGPRegressor":
@@ -170,9 +153,7 @@ class WGPRegressor(OnlineRegressor):
         return self._batch_method()
 
     def _batch_method(self) -> Method:
-        require_count("n_inducing", self.n_inducing)
         require_count("n_candidates", self.n_candidates)
-        _check_online(self)
         check_scalar(self.learn_hyperparameters, "learn_hyperparameters", (bool, np.bool_))
         if not _is_auto(self.threshold) and not (isinstance(self.splitting, str) and self.splitting == "wasserstein"):
             raise ValueError(
@@ -193,9 +174,8 @@ class WGPRegressor(OnlineRegressor):
 
     def _check_unused(self, names: Sequence[str], method: str, remedy: str) -> None:
         """A setting without effect is an error."""
-        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         for name in names:
-            value, default = getattr(self, name), defaults[name]
+            value, default = getattr(self, name), getattr(type(self), name)
             is_plain = isinstance(value, str | int | float | np.generic)
             if value is not default and not (is_plain and value == default):
                 raise ValueError(f"{name}={value!r} has no effect with {method}; leave it out, or {remedy}")
@@ -221,6 +201,7 @@ def settings_without_effect(model: EnsembleRegressor) -> tuple[str, ...]:
 PUBLISHED: Mapping[str, Any] = {"threshold": 30.0, "max_models": None, "kernel": "se", "calibrated": False}
 
 
+@dataclass(eq=False, repr=False)
 class SolarGPRegressor(OnlineRegressor):
     """SOLAR GP (Wilcox and Yip 2020): streaming sparse local models, split by distance in input space.
 
@@ -237,30 +218,20 @@ class SolarGPRegressor(OnlineRegressor):
     random_state : seed of the random starts of pseudo-inputs.
     """
 
-    def __init__(
-        self,
-        w_gen: float = 0.1,
-        n_inducing: int = 50,
-        batch_size: int = 100,
-        n_best: int = 3,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.w_gen = w_gen
-        self.n_inducing = n_inducing
-        self.batch_size = batch_size
-        self.n_best = n_best
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    w_gen: float = 0.1
+    n_inducing: int = 50
+    batch_size: int = 100
+    n_best: int = 3
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         require_count("n_best", self.n_best)
         return _online(self, _sparse_learner(self), KernelDistance(self.w_gen), BestFew(self.n_best))
 
 
+@dataclass(eq=False, repr=False)
 class LocalGPRegressor(OnlineRegressor):
     """Local Gaussian process regression (LGPR; Nguyen-Tuong, Seeger and Peters 2009).
 
@@ -281,49 +252,33 @@ class LocalGPRegressor(OnlineRegressor):
     random_state : seed of the rows that `fit` draws to learn the hyperparameters from.
     """
 
-    def __init__(
-        self,
-        w_gen: float = 0.5,
-        hyperparameters: Hyperparameters | None = None,
-        n_calibration: int = 300,
-        max_samples: int | None = 200,
-        n_models: int = 10,
-        batch_size: int = 100,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        self.w_gen = w_gen
-        self.hyperparameters = hyperparameters
-        self.n_calibration = n_calibration
-        self.max_samples = max_samples
-        self.n_models = n_models
-        self.batch_size = batch_size
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    w_gen: float = 0.5
+    hyperparameters: Hyperparameters | None = None
+    n_calibration: int = 300
+    max_samples: int | None = 200
+    n_models: int = 10
+    batch_size: int = 100
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 100
+    random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         require_count("n_calibration", self.n_calibration)
         require_count("n_models", self.n_models)
         require_count("optimizer_iterations", self.optimizer_iterations, least=0)
         if self.max_samples is not None:
             require_count("max_samples", self.max_samples)
-        _check_hyperparameters(self.hyperparameters)
         method = _online(self, self._learner, KernelDistance(self.w_gen), Weighted(self.n_models))
         if self.hyperparameters is not None:
+            _check_hyperparameters(self.hyperparameters)
             return replace(method, n_features=len(self.hyperparameters.lengthscales))
-        return replace(
-            method,
-            n_first=int(self.n_calibration),
-            quick_learner=self._quick_learner,
-            rows_to_begin=self._drawn_rows,
-        )
 
-    def _drawn_rows(self, n_rows: int) -> Indices:
-        n_drawn = min(self.n_calibration, n_rows)
-        return check_random_state(self.random_state).choice(n_rows, n_drawn, replace=False)
+        def drawn_rows(n_rows: int) -> Indices:
+            n_drawn = min(self.n_calibration, n_rows)
+            return check_random_state(self.random_state).choice(n_rows, n_drawn, replace=False)
+
+        n_first = int(self.n_calibration)
+        return replace(method, n_first=n_first, quick_learner=self._quick_learner, rows_to_begin=drawn_rows)
 
     def _learner(self, X: Array, y: Array, units: Units) -> ExactLearner:
         kernel = as_kernel(self.kernel)
@@ -338,6 +293,7 @@ class LocalGPRegressor(OnlineRegressor):
         return ExactLearner(kernel, default_hyperparameters(kernel, Scales.of(X, y, mean)), mean, self.max_samples)
 
 
+@dataclass(eq=False, repr=False)
 class StreamingGPRegressor(OnlineRegressor):
     """One streaming sparse Gaussian process (OVFE; Bui, Nguyen and Turner 2017), updated for ever.
 
@@ -346,25 +302,17 @@ class StreamingGPRegressor(OnlineRegressor):
     n_inducing, batch_size, kernel, optimizer_iterations, random_state : as in `SolarGPRegressor`.
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 50,
-        batch_size: int = 100,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 40,
-        random_state: Any = None,
-    ) -> None:
-        self.n_inducing = n_inducing
-        self.batch_size = batch_size
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    n_inducing: int = 50
+    batch_size: int = 100
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 40
+    random_state: Any = None
 
     def _make_method(self) -> Method:
-        _check_online(self)
         return _online(self, _sparse_learner(self), Never(), Nearest())
 
 
+@dataclass(eq=False, repr=False)
 class SparseGPRegressor(EnsembleRegressor):
     """One sparse Gaussian process of all the data at once (VFE; Titsias 2009).
 
@@ -374,17 +322,10 @@ class SparseGPRegressor(EnsembleRegressor):
     optimizer_iterations : the most iterations of L-BFGS for each of its two stages.
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 50,
-        kernel: str | Kernel = "se",
-        optimizer_iterations: int = 200,
-        random_state: Any = None,
-    ) -> None:
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.optimizer_iterations = optimizer_iterations
-        self.random_state = random_state
+    n_inducing: int = 50
+    kernel: str | Kernel = "se"
+    optimizer_iterations: int = 200
+    random_state: Any = None
 
     def _make_method(self) -> Method:
         _check_random_state(self.random_state)
@@ -405,7 +346,10 @@ METHODS: Mapping[str, type[EnsembleRegressor]] = {
 def _online(
     estimator: Any, learner: LearnerFactory, splitting: SplittingRule, prediction: PredictionRule
 ) -> BatchMethod:
-    """A method that learns batches in the order of arrival."""
+    """A method that learns batches in the order of arrival; settings that all of them have are checked here."""
+    _check_random_state(estimator.random_state)
+    require_count("batch_size", estimator.batch_size)
+    as_kernel(estimator.kernel)
     n = int(estimator.batch_size)
     return BatchMethod(learner, splitting, prediction, n, n_first=n)
 
@@ -420,12 +364,6 @@ def _sparse_learner(estimator: Any) -> LearnerFactory:
     return lambda X, y, units: learner
 
 
-def _check_online(estimator: Any) -> None:
-    _check_random_state(estimator.random_state)
-    require_count("batch_size", estimator.batch_size)
-    as_kernel(estimator.kernel)
-
-
 def _check_random_state(random_state: Any) -> None:
     try:
         check_random_state(random_state)
@@ -434,8 +372,6 @@ def _check_random_state(random_state: Any) -> None:
 
 
 def _check_hyperparameters(given: object) -> None:
-    if given is None:
-        return
     if not isinstance(given, Hyperparameters):
         raise TypeError(f"hyperparameters must be a Hyperparameters or None, got {given!r}")
     values = given.to_vector()

@@ -24,6 +24,7 @@ from wgpr.gp.linalg import (
     log_determinant,
     n_outputs,
     plus_identity,
+    solve_lower_transposed,
     subtract_outer,
 )
 
@@ -47,6 +48,12 @@ class Summary:
         """No observations; `outputs` is k if there are several."""
         return cls(np.empty((0, n_features)), np.empty((0, 0)), np.empty((0, *outputs)))
 
+    @classmethod
+    def from_whitened(cls, kernel: Kernel, theta: Hyperparameters, Z: Array, U: Array, r: Array) -> "Summary":
+        """Of observations `r = U v + N(0, I)` of `v = L^-1 f(Z)`, (K, M) and (K,) or (K, k): `R = U L^-1`."""
+        L, _ = cholesky_with_jitter(kernel(theta, Z, Z))
+        return cls(Z, solve_lower_transposed(L, U.T).T, r)
+
     def __len__(self) -> int:
         return len(self.r)
 
@@ -54,21 +61,15 @@ class Summary:
         """The same observations of a field that is everywhere `shift` higher, a number for each output."""
         return Summary(self.Z, self.R, self.r + np.multiply.outer(self.R.sum(axis=1), shift))
 
-    def joined(self, *others: "Summary") -> "Summary":
+    def joined(self, other: "Summary") -> "Summary":
         """These and others together, as observations of one field."""
-        parts = (self, *others)
-        return Summary(
-            np.concatenate([part.Z for part in parts]),
-            block_diag(*(part.R for part in parts)),
-            np.concatenate([part.r for part in parts]),
-        )
+        Z, r = np.concatenate([self.Z, other.Z]), np.concatenate([self.r, other.r])
+        return Summary(Z, block_diag(self.R, other.R), r)
 
 
 class Observations:
     """A batch and the summary of the past: the observations of one field that a model explains.
 
-    Parameters
-    ----------
     X : (N, d) and y : (N,) or (N, k), the batch, relative to the model's prior mean.
     past : the old model's summary, empty for a new model.
     """
@@ -145,24 +146,20 @@ class Fit:
         # 1/2 [tr(K_XX) / s^2 + tr(R_a K_aa R_a^T) - |A|_F^2]
         return 0.5 * float(self._prior_trace + self._past_trace - self._AA.trace())
 
-    def gradient(self, *, of_inputs: bool = True) -> tuple[Array, Array | None]:
-        """`dF / d log theta` and `dF / dZ` (M, d); without `of_inputs`, None in place of the second."""
+    def gradient(self) -> tuple[Array, Array]:
+        """`dF / d log theta` and `dF / dZ` (M, d)."""
         n_batch, n_inputs = len(self.observations.y), len(self.observations.inputs)
         residual = self.t - self.A.T @ self.alpha
         G = self._loss_by_kernel(residual)
         by_jitter = 2.0 * self._jitter * G[:, n_inputs:].trace()
-        pulled = self._block.pull_back(G)
+        by_log_theta, by_Z, column_sums = self._block.pull_back(G, slice(n_inputs, None))
         # d / d log s = k N - e_y.t_y - <G_A[:, :N], A[:, :N]> - k tr(K_XX) / s^2, and <G_A, A> = <L^-T G_A, L A>
         prior_trace = self.n_outputs * self._prior_trace
         by_noise = self.n_outputs * n_batch - inner(residual[:n_batch], self.t[:n_batch]) - prior_trace
-        by_noise -= pulled.column_sums[:n_batch].sum()
-
-        log_theta = np.append(pulled.log_hyperparameters(), by_noise)
-        log_theta[:-1] += (0.5 * self.n_outputs) * self._past_trace_gradient
-        log_theta[0] += prior_trace + by_jitter
-        if not of_inputs:
-            return -log_theta, None
-        return -log_theta, -pulled.shared_inputs(slice(n_inputs, None))
+        by_noise -= column_sums[:n_batch].sum()
+        by_log_theta += (0.5 * self.n_outputs) * self._past_trace_gradient
+        by_log_theta[0] += prior_trace + by_jitter
+        return -np.append(by_log_theta, by_noise), -by_Z
 
     def _loss_by_kernel(self, residual: Array) -> Array:
         """`-dF / d [K_ZX, K_Za, K_ZZ]`, (M, N + M_a + M)."""

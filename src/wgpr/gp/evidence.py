@@ -31,8 +31,6 @@ def _pairs(n: int) -> tuple[Indices, Indices, Indices]:
 class Evidence:
     """Log evidence of observations at fixed places, as the hyperparameters change.
 
-    Parameters
-    ----------
     Z : (n, d) places; t : (n, k) values minus the prior mean.
     variance : (n,) of pseudo-data `1 / lambda`, of rows `1 / w`, which the noise's variance multiplies.
     is_row : (n,) which are rows.
@@ -55,7 +53,7 @@ class Evidence:
         profile = self.kernel.profile(inverse_squares @ self._squares, theta.shape)
         K = profile.h
         K *= variance
-        noise = self._observation_variance(theta)
+        noise = np.where(self._is_row, theta.noise**2, 1.0) * self._variance
         C = np.zeros((n, n), order="F")
         flat = C.ravel(order="K")
         flat[self._positions] = K
@@ -76,6 +74,3 @@ class Evidence:
         by_amplitude = 2.0 * MK.sum() + variance * diagonal.sum()
         by_noise = diagonal[self._is_row] @ noise[self._is_row]
         return value, np.concatenate([[by_amplitude], by_lengthscales, by_shape, [by_noise]])
-
-    def _observation_variance(self, theta: Hyperparameters) -> Array:
-        return np.where(self._is_row, theta.noise**2, 1.0) * self._variance

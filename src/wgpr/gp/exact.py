@@ -6,18 +6,16 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import LOG_2PI
-from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.evidence import Evidence
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
-from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock
+from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     Indices,
     cholesky_with_jitter,
-    column_squares,
     columns,
     diagonal,
     inner,
-    inverse_lower,
     log_determinant,
     mean_target,
     n_outputs,
@@ -25,75 +23,34 @@ from wgpr.gp.linalg import (
     require_finite,
     running_mean,
     solve_lower,
-    solve_lower_transposed,
 )
-from wgpr.gp.model import seen_by_both
+from wgpr.gp.model import LocalModel
 from wgpr.gp.optimize import fit_hyperparameters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExactModel:
-    """A local model that keeps its rows.
+class ExactModel(LocalModel):
+    """A local model that keeps its rows. Kernel, hyperparameters and mean are shared by all models of an ensemble.
 
-    kernel, theta, mean : the prior, shared by all models of an ensemble.
-    inputs : (n, d), targets : (n,) the rows kept.
-    L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
-    n_seen, centre : number of rows seen, kept or not, and their mean (d,).
-    log_evidence : of the latest rows given those before them.
-    Of several outputs mean is (k,), targets and alpha are (n, k); log_evidence is a sum.
+    targets : (n,) of the rows kept; L : (n, n), factor of `K + s^2 I`; alpha : (n,), `L^-1 (y - mean)`.
+    Of several outputs targets and alpha are (n, k).
     """
 
-    kernel: Kernel
-    theta: Hyperparameters
-    mean: float | Array
-    inputs: Array
     targets: Array
     L: Array
     alpha: Array
-    n_seen: int
-    centre: Array
-    log_evidence: float
 
-    n_evaluations = 0  # there is no bound
-
-    @classmethod
-    def of_rows(
-        cls,
-        kernel: Kernel,
-        theta: Hyperparameters,
-        mean: float | Array,
-        inputs: Array,
-        targets: Array,
-        n_seen: int,
-        centre: Array,
-        log_evidence: float,
-        L: Array | None = None,
-    ) -> "ExactModel":
-        """The model that keeps these rows, (n, d) and (n,) or (n, k); L : its factor, if it is known."""
-        L = _factor(kernel, theta, inputs) if L is None else L
-        alpha = solve_lower(L, columns(targets - mean)).reshape(targets.shape)
-        require_finite(L, alpha, log_evidence)
-        for array in (inputs, targets, L, alpha, centre):
+    def __post_init__(self) -> None:
+        require_finite(self.L, self.alpha, self.log_evidence)
+        for array in (self.inputs, self.targets, self.L, self.alpha, self.centre):
             read_only(array)
-        return cls(kernel, theta, mean, inputs, targets, L, alpha, n_seen, centre, log_evidence)
 
-    def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
-        k = self._whitened(X)
-        variance = self.kernel.variance(self.theta) - column_squares(k)
-        return self.mean + k.T @ self.alpha, np.maximum(variance, 0.0)
-
-    def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d): mean `k^T L^-1 y`, covariance `K_** - k^T k`."""
-        k = self._whitened(X)
-        return Gaussian(self.mean + k.T @ self.alpha, self.kernel(self.theta, X, X) - k.T @ k)
+    def _explained(self, X: Array) -> tuple[Array, Array]:
+        k = solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
+        return k.T @ self.alpha, k
 
     def __repr__(self) -> str:
         return f"ExactModel({len(self.inputs)} rows kept, {self.n_seen} rows seen, {self.theta})"
-
-    def _whitened(self, X: Array) -> Array:
-        """`L^-1 K_x*`, (n kept, n)."""
-        return solve_lower(self.L, self.kernel(self.theta, self.inputs, X), overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -112,8 +69,8 @@ class ExactLearner:
         n_features = X.shape[1]
         inputs, targets = np.empty((0, n_features)), np.empty((0, *y.shape[1:]))
         nothing = ExactModel(
-            self.kernel, self.theta, self.mean, inputs, targets, np.empty((0, 0), order="F"), targets,
-            0, np.zeros(n_features), 0.0,
+            self.kernel, self.theta, self.mean, inputs, 0, np.zeros(n_features), 0.0,
+            targets, np.empty((0, 0), order="F"), targets,
         )  # fmt: skip
         return self.update(nothing, X, y, rng)
 
@@ -124,10 +81,11 @@ class ExactLearner:
         if self.max_samples is not None and len(inputs) > self.max_samples:
             kept = self._kept(inputs, self.max_samples)
             inputs, targets = inputs[kept], targets[kept]
-            L = _factor(self.kernel, self.theta, inputs)
-        centre = running_mean(model.centre, model.n_seen, X)
-        n_seen = model.n_seen + len(X)
-        return ExactModel.of_rows(self.kernel, self.theta, self.mean, inputs, targets, n_seen, centre, log_evidence, L)
+            L = factor(self.kernel, self.theta, inputs)
+        return ExactModel(
+            self.kernel, self.theta, self.mean, inputs, model.n_seen + len(X),
+            running_mean(model.centre, model.n_seen, X), log_evidence, targets, L, whitened(L, targets - self.mean),
+        )  # fmt: skip
 
     def _kept(self, inputs: Array, n: int) -> Indices:
         """Which `n` rows to keep: those that the others explain least and, if they are fewer, the newest others."""
@@ -143,8 +101,8 @@ class ExactLearner:
 
     def merge(self, model: ExactModel, other: ExactModel) -> ExactModel:
         both = self.update(model, other.inputs, other.targets, np.random.default_rng(0))
-        n_seen, centre = seen_by_both(model, other)
-        return replace(both, n_seen=n_seen, centre=read_only(centre), log_evidence=model.log_evidence)
+        n_seen, centre = model.seen_with(other)
+        return replace(both, n_seen=n_seen, centre=centre, log_evidence=model.log_evidence)
 
     def _grown(self, model: ExactModel, X: Array, y: Array) -> tuple[Array, float]:
         """The Cholesky factor with rows for `X` appended, and the log evidence of `y` given the model.
@@ -158,47 +116,26 @@ class ExactLearner:
         S, _ = cholesky_with_jitter(innovation)
         L = np.zeros((n_old + n_new, n_old + n_new), order="F")
         L[:n_old, :n_old], L[n_old:, :n_old], L[n_old:, n_old:] = model.L, V.T, S
-        whitened = solve_lower(S, columns(y - self.mean - V.T @ model.alpha))
-        return L, -0.5 * float(inner(whitened, whitened) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
+        innovations = whitened(S, y - self.mean - V.T @ model.alpha)
+        return L, -0.5 * float(inner(innovations, innovations) + n_outputs(y) * log_determinant(S) + y.size * LOG_2PI)
 
 
-def _factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+def factor(kernel: Kernel, theta: Hyperparameters, X: Array) -> Array:
+    """The lower factor (n, n) of `K + s^2 I` for rows `X` (n, d)."""
     K = kernel(theta, X, X)
     diagonal(K)[:] += theta.noise**2
-    L, _ = cholesky_with_jitter(K)
-    return L
+    return cholesky_with_jitter(K)[0]
 
 
-def log_marginal_likelihood(kernel: Kernel, theta: Hyperparameters, X: Array, y: Array) -> tuple[float, Array]:
-    """Of the exact Gaussian process with mean zero, and its gradient by `theta.to_log()`; summed over the outputs.
-
-    Rasmussen and Williams, equations 2.30 and 5.9.
-
-    Parameters
-    ----------
-    X : (n, d), y : (n,) or (n, k).
-    """
-    block = KernelBlock(kernel, theta, X, X)
-    K = block.K.copy()
-    diagonal(K)[:] += theta.noise**2
-    L, _ = cholesky_with_jitter(K)
-    L_inverse = inverse_lower(L)
-    alpha = solve_lower_transposed(L, solve_lower(L, columns(y)))
-    value = -0.5 * float(inner(columns(y), alpha) + n_outputs(y) * log_determinant(L) + y.size * LOG_2PI)
-    # d / dK = 1/2 (alpha alpha^T - k K^-1), and dK / d log s = 2 s^2 I
-    G = 0.5 * (alpha @ alpha.T - n_outputs(y) * (L_inverse.T @ L_inverse))
-    by_noise = 2.0 * theta.noise**2 * G.trace()
-    return value, np.append(block.pull_back(G).log_hyperparameters(), by_noise)
+def whitened(L: Array, y: Array) -> Array:
+    """`L^-1 y`, (n,) or (n, k) as `y`."""
+    return solve_lower(L, columns(y)).reshape(y.shape)
 
 
 def calibrate(kernel: Kernel, X: Array, y: Array, *, max_iter: int) -> Hyperparameters:
-    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) most likely."""
-    mean = mean_target(y)
+    """Hyperparameters that (with the weak prior) make the rows `X` (n, d), `y` (n,) or (n, k) most likely."""
+    mean, n_rows = mean_target(y), len(y)
     scales = Scales.of(X, y, mean)
-    prior = HyperPrior.of_new_model(kernel, scales)
-    return fit_hyperparameters(
-        lambda theta: log_marginal_likelihood(kernel, theta, X, y - mean),
-        default_hyperparameters(kernel, scales),
-        prior,
-        max_iter,
-    )
+    evidence = Evidence(kernel, X, columns(y - mean), np.ones(n_rows), np.ones(n_rows, dtype=np.bool_))
+    start, prior = default_hyperparameters(kernel, scales), HyperPrior.of_new_model(kernel, scales)
+    return fit_hyperparameters(evidence.value_and_gradient, start, prior, max_iter)

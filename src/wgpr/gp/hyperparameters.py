@@ -49,8 +49,12 @@ class Scales:
         a straight survey line one coordinate hardly changes, and has the unit of the other.
         """
         inputs, is_constant = _spread(X), constant_columns(X)
-        if is_constant.any():
-            inputs[is_constant] = _spread_elsewhere(X, inputs, is_constant, fallback)
+        if fallback is not None:
+            inputs[is_constant] = fallback.inputs[is_constant]
+        elif is_constant.all():
+            inputs[:] = float(np.abs(X).max()) or 1.0
+        elif is_constant.any():
+            inputs[is_constant] = inputs[~is_constant].mean()
         target, level = root_mean_square(y - mean), float(np.abs(mean).max())
         if target <= _CONSTANT * level:
             target = fallback.target if fallback is not None else level or 1.0
@@ -75,16 +79,6 @@ def root_mean_square(values: Array) -> float:
 def _spread(X: Array) -> Array:
     """Standard deviation of each column, without overflow."""
     return np.array([root_mean_square(column) for column in (X - X.mean(axis=0)).T])
-
-
-def _spread_elsewhere(
-    X: Array, inputs: Array, is_constant: NDArray[np.bool_], fallback: Scales | None
-) -> Array | float:
-    if fallback is not None:
-        return fallback.inputs[is_constant]
-    if not is_constant.all():
-        return inputs[~is_constant].mean()
-    return float(np.abs(X).max()) or 1.0
 
 
 def default_hyperparameters(kernel: Kernel, scales: Scales, stretch: float = 1.0) -> Hyperparameters:
@@ -114,8 +108,14 @@ class HyperPrior:
     @classmethod
     def around(cls, kernel: Kernel, scales: Scales, theta: Hyperparameters, std: float) -> "HyperPrior":
         """Centred on `theta`, in the box that fits the scales of the data."""
+        corners = [
+            Hyperparameters(amplitude * scales.target, length * scales.inputs, noise * scales.target, shape)
+            for amplitude, length, noise, shape in zip(
+                _AMPLITUDE, _LENGTHSCALE, _NOISE, np.outer(_SHAPE, np.ones(kernel.n_shape)), strict=True
+            )
+        ]
         mean = theta.to_log()
-        return cls(mean, np.full(len(mean), std), np.stack([_corner(kernel, scales, side) for side in (0, 1)]))
+        return cls(mean, np.full(len(mean), std), np.stack([corner.to_log() for corner in corners]))
 
     @classmethod
     def of_new_model(cls, kernel: Kernel, scales: Scales) -> "HyperPrior":
@@ -136,12 +136,3 @@ class HyperPrior:
         """Log density up to a constant, and its gradient (p,)."""
         z = (log_theta - self.mean) / self.std
         return -0.5 * float(z @ z), -z / self.std
-
-
-def _corner(kernel: Kernel, scales: Scales, side: int) -> Array:
-    return Hyperparameters(
-        _AMPLITUDE[side] * scales.target,
-        _LENGTHSCALE[side] * scales.inputs,
-        _NOISE[side] * scales.target,
-        np.full(kernel.n_shape, _SHAPE[side]),
-    ).to_log()

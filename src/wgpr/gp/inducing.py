@@ -14,7 +14,7 @@ _EXPLAINED = 1e-10
 # Pseudo-inputs that are closer together than this, in length-scales, make the factorisation ill-conditioned.
 _APART = 0.03
 
-# Up to so many rows the whole covariance matrix is computed at once, which is faster than row by row.
+# Up to so many rows LAPACK factorises the whole covariance matrix, which is faster than row by row.
 _FEW = 1000
 
 
@@ -23,8 +23,6 @@ def select_by_variance(kernel: Kernel, theta: Hyperparameters, X: Array, n: int,
 
     Once all variances are zero, the rest are those furthest from the selected ones: later length-scales may be shorter.
 
-    Parameters
-    ----------
     X : (N, d) rows to choose from.
     n_kept : the first so many rows come first (unless they repeat each other).
 
@@ -54,64 +52,22 @@ def greedy(kernel: Kernel, theta: Hyperparameters, X: Array, n: int, n_kept: int
     if not n_kept and len(X) <= _FEW:
         pivots, rank = pivot_order(kernel(theta, X, X), _EXPLAINED)
         return pivots[: min(n, rank)]
-    choice = _Selection(kernel, theta, X, n)
-    while choice.n_left:
-        n_eligible = n_kept if len(choice.indices) < n_kept else len(X)
-        pivot = int(np.argmax(choice.unexplained[:n_eligible]))
-        if choice.is_explained(pivot):
+    chosen: list[int] = []
+    factor, unexplained = np.empty((min(n, len(X)), len(X))), np.full(len(X), kernel.variance(theta))
+    while (k := len(chosen)) < len(factor):
+        n_eligible = n_kept if k < n_kept else len(X)
+        row = int(np.argmax(unexplained[:n_eligible]))
+        if unexplained[row] <= _EXPLAINED * kernel.variance(theta):
             if n_eligible == len(X):
                 break
             n_kept = 0  # those that are left to keep repeat others
             continue
-        choice.take(pivot)
-    return np.array(choice.indices, dtype=np.intp)
-
-
-class _Selection:
-    """Rows selected one by one, with the variance that they leave: a pivoted Cholesky factorisation.
-
-    indices : of the selected rows; unexplained : (N,) conditional variance of the field at each row, given those.
-    """
-
-    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array, n: int) -> None:
-        self._covariance = _CovarianceRows(kernel, theta, X)
-        self._factor = np.empty((min(n, len(X)), len(X)))
-        self._explained = _EXPLAINED * kernel.variance(theta)
-        self.indices: list[int] = []
-        self.unexplained = np.full(len(X), kernel.variance(theta))
-
-    @property
-    def n_left(self) -> int:
-        """How many may still be selected."""
-        return len(self._factor) - len(self.indices)
-
-    def is_explained(self, row: int) -> bool:
-        """Whether the conditional variance at this row is zero up to rounding."""
-        return bool(self.unexplained[row] <= self._explained)
-
-    def take(self, row: int) -> None:
-        k = len(self.indices)
-        new = self._covariance[row] - self._factor[:k, row] @ self._factor[:k]
-        new /= np.sqrt(self.unexplained[row])
-        self._factor[k] = new
-        np.multiply(new, new, out=new)
-        self.unexplained -= new
-        np.maximum(self.unexplained, 0.0, out=self.unexplained)
-        self.unexplained[row] = 0.0
-        self.indices.append(row)
-
-
-class _CovarianceRows:
-    """Rows of the covariance matrix of the field at `X` (N, d); computed all at once if they are few."""
-
-    def __init__(self, kernel: Kernel, theta: Hyperparameters, X: Array) -> None:
-        self._kernel, self._theta, self._X = kernel, theta, X
-        self._all = kernel(theta, X, X) if len(X) <= _FEW else None
-
-    def __getitem__(self, row: int) -> Array:
-        if self._all is not None:
-            return self._all[row]
-        return self._kernel(self._theta, self._X[row : row + 1], self._X)[0]
+        factor[k] = kernel(theta, X[row : row + 1], X)[0] - factor[:k, row] @ factor[:k]
+        factor[k] /= np.sqrt(unexplained[row])
+        unexplained = np.maximum(unexplained - factor[k] ** 2, 0.0)
+        unexplained[row] = 0.0
+        chosen.append(row)
+    return np.array(chosen, dtype=np.intp)
 
 
 def candidate_sets(
@@ -122,8 +78,6 @@ def candidate_sets(
     The old ones (best when the stream covers the same ground); the least explained of old and new
     (best when it travels); random mixes of half and of four fifths of the old ones.
 
-    Parameters
-    ----------
     Z : (M, d) the model's own, X : (N, d) the batch.
     """
     everything = np.concatenate([Z, X])

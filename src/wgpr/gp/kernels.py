@@ -143,8 +143,6 @@ class Matern52(Kernel):
 class RationalQuadratic(Kernel):
     """`h = (1 + q / (2 alpha))^-alpha`: a mixture of length-scales; `alpha` is learned.
 
-    Parameters
-    ----------
     alpha : where learning starts; small is a wide mixture, infinity the squared exponential.
     """
 
@@ -200,8 +198,6 @@ def as_kernel(kernel: "str | Kernel") -> Kernel:
 class KernelBlock:
     """The covariance of the field at `X1` with the field at `X2`, with its reverse-mode gradient.
 
-    Parameters
-    ----------
     X1 : (n1, d), X2 : (n2, d).
 
     Attributes
@@ -210,7 +206,7 @@ class KernelBlock:
     """
 
     def __init__(self, kernel: Kernel, theta: Hyperparameters, X1: Array, X2: Array) -> None:
-        self.kernel, self.theta = kernel, theta
+        self.theta = theta
         origin = X2[0] if len(X2) else 0.0  # the gradient expands squares, which loses digits far from zero
         self.X1 = (X1 - origin) / theta.lengthscales
         self.X2 = (X2 - origin) / theta.lengthscales
@@ -220,64 +216,35 @@ class KernelBlock:
         self.K = self.profile.h
         self.K *= kernel.variance(theta)
 
-    def pull_back(self, G: Array) -> "PulledBack":
-        """Gradients of a scalar `E`, given `G = dE/dK` (n1, n2), which is overwritten."""
-        return PulledBack(self, G)
+    def pull_back(self, G: Array, shared: slice) -> tuple[Array, Array, Array]:
+        """Gradients of a scalar `E`, given `G = dE/dK` (n1, n2), which is overwritten.
 
+        With `W = G * K * d log h / dq`, everything is a few products of `W` with the scaled inputs.
 
-class PulledBack:
-    """Gradients of a scalar `E`, given `G = dE/dK` of one `KernelBlock`.
+        shared : the columns of `K` that are those of `X1` itself.
 
-    With `W = G * K * d log h / dq`, everything is a few products of `W` with the scaled inputs.
-
-    column_sums : (n2,) of `G * K`.
-    """
-
-    def __init__(self, block: KernelBlock, G: Array) -> None:
-        self._block = block
-        self._GK = np.multiply(G, block.K, out=G)
-        self.column_sums = _column_sums(self._GK)
-        slope = block.profile.log_slope
+        Returns
+        -------
+        `dE / d (log sf, log l_1..l_d, log shape...)` (the noise is not the kernel's), `dE / dX1` (n1, d), and the sum
+        (n2,) of each column of `G * K`.
+        """
+        X1, X2, slope = self.X1, self.X2, self.profile.log_slope
+        GK = np.multiply(G, self.K, out=G)
+        column_sums = np.ones(len(GK)) @ GK
         if isinstance(slope, float):  # a constant factor, applied to the small results
-            self._W, self._factor, self._sums2 = self._GK, slope, self.column_sums
+            W, factor, sums2 = GK, slope, column_sums
         else:
-            self._W, self._factor = self._GK * slope, 1.0
-            self._sums2 = _column_sums(self._W)
-        self._sums1 = self._W @ np.ones(len(block.X2))
-        self._WX2 = self._W @ block.X2
-
-    def log_hyperparameters(self) -> Array:
-        """`dE / d (log sf, log l_1..l_d, log shape...)`; the noise is not the kernel's."""
-        block = self._block
+            W, factor = GK * slope, 1.0
+            sums2 = np.ones(len(W)) @ W
+        sums1, WX2 = W @ np.ones(len(X2)), W @ X2
         # dq / d log l_i = -2 (x1_i - x2_i)^2 / l_i^2, and the square is expanded.
-        squares = self._sums1 @ block.X1**2 + self._sums2 @ block.X2**2
-        products = np.einsum("ij,ij->j", block.X1, self._WX2)
-        gradient = np.empty(1 + len(squares) + block.kernel.n_shape)
-        gradient[0] = 2.0 * self.column_sums.sum()
-        gradient[1 : len(squares) + 1] = (-2.0 * self._factor) * (squares - 2.0 * products)
-        gradient[len(squares) + 1 :] = [inner(self._GK, derivative) for derivative in block.profile.by_log_shape]
-        return gradient
-
-    def first_inputs(self) -> Array:
-        """`dE / dX1` (n1, d)."""
-        return self._differences(self._sums1, self._block.X1, self._WX2)
-
-    def second_inputs(self) -> Array:
-        """`dE / dX2` (n2, d)."""
-        return self._differences(self._sums2, self._block.X2, self._W.T @ self._block.X1)
-
-    def shared_inputs(self, columns: slice) -> Array:
-        """`dE / dX1` (n1, d) where the given columns of `K` are those of `X1` itself."""
-        X1 = self._block.X1
-        return self._differences(self._sums1 + self._sums2[columns], X1, self._WX2 + self._W[:, columns].T @ X1)
-
-    def _differences(self, sums: Array, X: Array, products: Array) -> Array:
-        """`2 sum_j w_j (x - x_j) / l` for each `x`, given `sum_j w_j` (n,) and `sum_j w_j x_j` (n, d)."""
-        return (sums[:, None] * X - products) * (2.0 * self._factor / self._block.theta.lengthscales)
-
-
-def _column_sums(W: Array) -> Array:
-    return np.ones(len(W)) @ W
+        squares = sums1 @ X1**2 + sums2 @ X2**2
+        by_lengthscales = (-2.0 * factor) * (squares - 2.0 * np.einsum("ij,ij->j", X1, WX2))
+        by_shape = [inner(GK, derivative) for derivative in self.profile.by_log_shape]
+        # dq / dx1 = 2 (x1 - x2) / l^2, summed over all x2
+        differences = (sums1 + sums2[shared])[:, None] * X1 - (WX2 + W[:, shared].T @ X1)
+        by_inputs = differences * (2.0 * factor / self.theta.lengthscales)
+        return np.concatenate([[2.0 * column_sums.sum()], by_lengthscales, by_shape]), by_inputs, column_sums
 
 
 class WeightedTrace:
@@ -285,8 +252,6 @@ class WeightedTrace:
 
     Only the distances of different points are kept, each pair once.
 
-    Parameters
-    ----------
     X : (n, d), C : (n, n) symmetric.
     """
 

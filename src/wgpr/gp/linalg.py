@@ -4,8 +4,7 @@ Square factors come from LAPACK in Fortran order. Wide (M, n) matrices are in C 
 solved from the right as their transposes: OpenBLAS does that almost twice as fast, without copies.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from math import isfinite, prod
 from threading import Lock
@@ -46,19 +45,19 @@ _clear_owner = getattr(OpenBLASController, "clear_controlling_thread", lambda fo
 
 
 class _BlasLimit:
-    """One limit for all threads of the process: set by the first that needs it, lifted by the last that leaves."""
+    """One BLAS thread, for all threads of the process: set by the first that needs it, lifted by the last to leave."""
 
     def __init__(self) -> None:
         self._lock, self._n_users, self._limiter = Lock(), 0, cast(Any, None)
 
-    def set(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if self._n_users == 0:
                 _clear_owner(force=True)
                 self._limiter = _blas().limit(limits=1, user_api="blas")
             self._n_users += 1
 
-    def lift(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
@@ -70,21 +69,14 @@ class _BlasLimit:
 _blas_limit = _BlasLimit()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread() -> AbstractContextManager[None]:
     """Limit BLAS to one thread: for matrices of 50 x 50 two OpenBLAS threads are ten times slower than one."""
-    _blas_limit.set()
-    try:
-        yield
-    finally:
-        _blas_limit.lift()
+    return _blas_limit
 
 
 def cholesky(S: Array) -> Array:
     """Lower factor of a symmetric positive definite matrix; raises `NotFactorizableError`.
 
-    Parameters
-    ----------
     S : (n, n), only its lower triangle is read.
     """
     L, info = dpotrf(S, lower=1, clean=1)
@@ -96,8 +88,6 @@ def cholesky(S: Array) -> Array:
 def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
     """Lower factor of `K + jitter * I` with the smallest jitter that works, and that jitter.
 
-    Parameters
-    ----------
     K : (n, n) symmetric and positive semi-definite up to rounding.
     """
     scale = K.trace() / len(K)
@@ -187,8 +177,6 @@ def log_determinant(L: Array) -> float:
 def square_root(S: Array) -> Array:
     """A factor `H` (n, rank) with `H H^T = S`, by pivoted Cholesky; negative eigenvalues count as zero.
 
-    Parameters
-    ----------
     S : (n, n) symmetric, positive semi-definite up to rounding.
     """
     L, pivots, rank, _ = dpstrf(S, tol=_ROUNDING * S.diagonal().max(initial=0.0), lower=1)

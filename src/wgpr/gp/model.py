@@ -1,49 +1,14 @@
 """What every local model and every learner can do: the contract between the mathematics and the ensemble."""
 
-from dataclasses import fields
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.kernels import Hyperparameters, Kernel
-from wgpr.gp.linalg import Array
-
-
-class LocalModel(Protocol):
-    """A Gaussian process that has learned some of the data: an immutable value."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def theta(self) -> Hyperparameters: ...
-
-    @property
-    def inputs(self) -> Array:
-        """(M, d): pseudo-inputs, or the data that it keeps."""
-
-    @property
-    def centre(self) -> Array:
-        """(d,): mean of all inputs that it has seen."""
-
-    @property
-    def n_seen(self) -> int:
-        """Number of rows that it has seen."""
-
-    @property
-    def log_evidence(self) -> float:
-        """Of the latest rows, given those before them."""
-
-    @property
-    def n_evaluations(self) -> int:
-        """Number of evaluations of the bound for the latest rows."""
-
-    def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) and variance (n,) of the field at `X` (n, d); with k outputs the mean is (n, k)."""
-
-    def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d), with its full covariance."""
+from wgpr.gp.linalg import Array, column_squares
 
 
 class PickledByFields:
@@ -51,6 +16,45 @@ class PickledByFields:
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalModel(PickledByFields, ABC):
+    """A Gaussian process that has learned some of the data: an immutable value. Learning more returns another one.
+
+    kernel, theta, mean : the prior. inputs : (M, d) pseudo-inputs, or the rows that it keeps.
+    n_seen, centre : number of rows seen, kept or not, and their mean (d,).
+    log_evidence : of the latest rows given those before them; n_evaluations : of the bound, for these rows.
+    Of several outputs mean is (k,), and log_evidence a sum.
+    """
+
+    kernel: Kernel
+    theta: Hyperparameters
+    mean: float | Array
+    inputs: Array
+    n_seen: int
+    centre: Array
+    log_evidence: float
+    n_evaluations: int = field(default=0, kw_only=True)
+
+    @abstractmethod
+    def _explained(self, X: Array) -> tuple[Array, Array]:
+        """At `X` (n, d): the mean beyond the prior mean, (n,) or (n, k), and `V`: the covariance falls by `V^T V`."""
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean (n,) and variance (n,) of the field at `X` (n, d); with k outputs the mean is (n, k)."""
+        shift, V = self._explained(X)
+        return self.mean + shift, np.maximum(self.kernel.variance(self.theta) - column_squares(V), 0.0)
+
+    def posterior(self, X: Array) -> Gaussian:
+        """The field at `X` (n, d), with its full covariance."""
+        shift, V = self._explained(X)
+        return Gaussian(self.mean + shift, self.kernel(self.theta, X, X) - V.T @ V)
+
+    def seen_with(self, other: "LocalModel") -> tuple[int, Array]:
+        """Number of rows that this and another model have seen together, and the mean (d,) of their inputs."""
+        n_seen = self.n_seen + other.n_seen
+        return n_seen, self.centre + (other.centre - self.centre) * (other.n_seen / n_seen)
 
 
 Model = TypeVar("Model", bound=LocalModel)
@@ -77,9 +81,3 @@ class Learner(Protocol[Model]):
 
     def merge(self, model: Model, other: Model) -> Model:
         """One model of all that both have seen, with the hyperparameters of the first."""
-
-
-def seen_by_both(model: LocalModel, other: LocalModel) -> tuple[int, Array]:
-    """Number of rows that two models have seen together, and the mean (d,) of their inputs."""
-    n_seen = model.n_seen + other.n_seen
-    return n_seen, model.centre + (other.centre - model.centre) * (other.n_seen / n_seen)

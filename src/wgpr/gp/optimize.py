@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wgpr.gp.bound import Fit, Observations
 from wgpr.gp.hyperparameters import HyperPrior, Scales
@@ -60,8 +59,6 @@ def maximize_lbfgs(
 ) -> Array:
     """The best point that is visited, never worse than the start.
 
-    Parameters
-    ----------
     objective : value and gradient (n,) at a point (n,). A point where it raises `NotFactorizableError`, or is not
         finite, counts as minus infinity.
     start : (n,), clipped to box : (2, n).
@@ -71,8 +68,8 @@ def maximize_lbfgs(
     point = _evaluate(objective, start.clip(*box))
     hessian = _InverseHessian(scale**2)
     for _ in range(max_iter):
-        is_free = _is_free(point, box)
-        direction = np.where(is_free, hessian.times(np.where(is_free, point.gradient, 0.0)), 0.0)
+        is_held = ((point.x <= box[0]) & (point.gradient < 0.0)) | ((point.x >= box[1]) & (point.gradient > 0.0))
+        direction = np.where(is_held, 0.0, hessian.times(np.where(is_held, 0.0, point.gradient)))
         expected_gain = 0.5 * (point.gradient @ direction)  # of a Newton step on a parabola
         if expected_gain < (min_gain if hessian.is_known else _GUESSED_CURVATURE * min_gain):
             break
@@ -99,12 +96,6 @@ def _evaluate(objective: Objective, x: Array, is_clipped: bool = False) -> _Poin
     if not (np.isfinite(value) and np.isfinite(gradient).all()):
         return _Point(x, -np.inf, np.zeros_like(x))
     return _Point(x, value, gradient, is_clipped)
-
-
-def _is_free(point: _Point, box: Array) -> NDArray[np.bool_]:
-    """Which variables are not at a bound that the gradient points out of."""
-    x, gradient = point.x, point.gradient
-    return ~(((x <= box[0]) & (gradient < 0.0)) | ((x >= box[1]) & (gradient > 0.0)))
 
 
 def _line_search(objective: Objective, point: _Point, direction: Array, box: Array) -> _Point | None:
@@ -231,7 +222,9 @@ def maximize_bound(
     is_free = np.repeat([learn_hyperparameters, learn_inputs], [n_theta, Z.size])
     if max_iter == 0 or not is_free.any():
         return observations.explained_by(theta, Z)
-    box = np.concatenate([prior.box, np.tile(_input_box(observations.inputs, scales), len(Z))], axis=1)
+    scaled = observations.inputs / scales.inputs
+    input_box = np.stack([scaled.min(axis=0) - _MARGIN, scaled.max(axis=0) + _MARGIN])
+    box = np.concatenate([prior.box, np.tile(input_box, len(Z))], axis=1)
     scale_of_inputs = _SCALE_OF_INPUTS * theta.lengthscales / scales.inputs
     scale = np.concatenate([np.full(n_theta, _SCALE_OF_LOG_THETA), np.tile(scale_of_inputs, len(Z))])
     best, best_value = None, -np.inf
@@ -243,21 +236,13 @@ def maximize_bound(
     def objective(v: Array) -> tuple[float, Array]:
         nonlocal best, best_value
         fit = observations.explained_by(*unpack(v))
-        by_log_theta, by_Z = fit.gradient(of_inputs=learn_inputs)
+        by_log_theta, by_Z = fit.gradient()
         log_prior, prior_gradient = prior.log_density(point[:n_theta])
-        parts = [by_log_theta + prior_gradient] if learn_hyperparameters else []
-        if by_Z is not None:
-            parts.append((by_Z * scales.inputs).ravel())
+        gradient = np.concatenate([by_log_theta + prior_gradient, (by_Z * scales.inputs).ravel()])
         value = fit.value + log_prior
         if value > best_value:
             best, best_value = fit, value
-        return value, np.concatenate(parts)
+        return value, gradient[is_free]
 
     end = maximize_lbfgs(objective, point[is_free], box[:, is_free], scale[is_free], max_iter, min_gain)
     return best or observations.explained_by(*unpack(end))
-
-
-def _input_box(inputs: Array, scales: Scales) -> Array:
-    """Bounds of one pseudo-input in units of the scales, (2, d)."""
-    scaled = inputs / scales.inputs
-    return np.stack([scaled.min(axis=0) - _MARGIN, scaled.max(axis=0) + _MARGIN])

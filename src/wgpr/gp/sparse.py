@@ -7,15 +7,12 @@ import numpy as np
 
 from wgpr.gp import inducing
 from wgpr.gp.bound import Fit, Observations, Summary
-from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, STD_OF_NEW, STD_OF_STEP, HyperPrior, Scales
 from wgpr.gp.hyperparameters import default_hyperparameters as default_theta
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     cholesky_identity_plus,
-    cholesky_with_jitter,
-    column_squares,
     columns,
     inner,
     log_determinant,
@@ -27,7 +24,7 @@ from wgpr.gp.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.model import PickledByFields, seen_by_both
+from wgpr.gp.model import LocalModel
 from wgpr.gp.optimize import maximize_bound
 
 # The hyperparameters of a first stage need not be optimal to the last nat.
@@ -35,34 +32,21 @@ _MIN_GAIN_OF_FIRST_STAGE = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SparseModel(PickledByFields):
-    """A local model; learning more returns another one.
+class SparseModel(LocalModel):
+    """A local model with pseudo-inputs. The constant mean of its prior is that of its first batch.
 
-    kernel, theta, mean : the prior; its constant mean is that of the model's first batch.
     summary : all that has been seen, as whitened pseudo-observations at the pseudo-inputs.
     L, L_B : (M, M) factors of `K_ZZ` and of `B`; alpha : (M,), `B^-1 U^T r`. Prediction needs these.
-    log_normaliser : `log Z_a`, which the evidence of an update subtracts from its bound.
-    scales : spread of the data seen; n_seen, centre : number of rows seen and their mean (d,).
-    log_evidence : of the latest batch given those before it (a lower bound).
-    With several outputs mean is (k,), alpha (M, k); log_normaliser and log_evidence are sums.
-    neighbourhood : hyperparameters that were fitted together with the neighbours, of maps of an older default.
-    n_evaluations : number of evaluations of the bound for the latest batch.
+    log_normaliser : `log Z_a`, which the evidence of an update, a lower bound, subtracts from its bound.
+    scales : spread of the data seen. Of several outputs alpha is (M, k), and log_normaliser a sum.
     """
 
-    kernel: Kernel
-    theta: Hyperparameters
-    mean: float | Array
     summary: Summary
     L: Array
     L_B: Array
     alpha: Array
     log_normaliser: float
     scales: Scales
-    n_seen: int
-    centre: Array
-    log_evidence: float
-    neighbourhood: Hyperparameters | None = None
-    n_evaluations: int = 0
 
     @classmethod
     def from_fit(
@@ -76,43 +60,9 @@ class SparseModel(PickledByFields):
         for array in (summary.Z, summary.R, summary.r, fit.L, fit.L_B, fit.alpha, centre):
             read_only(array)
         return cls(
-            fit.observations.kernel, fit.theta, mean, summary, fit.L, fit.L_B, fit.alpha,
-            -0.5 * float(misfit), scales, n_seen, centre, float(log_evidence), n_evaluations=fit.observations.n_fits,
+            fit.observations.kernel, fit.theta, mean, fit.Z, n_seen, centre, float(log_evidence),
+            summary, fit.L, fit.L_B, fit.alpha, -0.5 * float(misfit), scales, n_evaluations=fit.observations.n_fits,
         )  # fmt: skip
-
-    @classmethod
-    def from_whitened_summary(
-        cls,
-        kernel: Kernel,
-        theta: Hyperparameters,
-        mean: float | Array,
-        Z: Array,
-        whitened: tuple[Array, Array],
-        scales: Scales,
-        n_seen: int,
-        centre: Array,
-        log_evidence: float,
-    ) -> "SparseModel":
-        """The model that knows a `whitened_summary` (U, r) at pseudo-inputs `Z` (M, d)."""
-        U, r = whitened
-        L, _ = cholesky_with_jitter(kernel(theta, Z, Z))
-        summary = Summary(Z, solve_lower_transposed(L, U.T).T, r)
-        fit = Observations.of_summary(kernel, summary).explained_by(theta, Z)
-        return cls.from_fit(fit, mean, scales, n_seen, centre, log_evidence)
-
-    @property
-    def inputs(self) -> Array:
-        return self.summary.Z
-
-    @property
-    def shared(self) -> Hyperparameters:
-        """Hyperparameters for use together with the neighbours."""
-        return self.neighbourhood or self.theta
-
-    def scales_with(self, X: Array, y: Array) -> Scales:
-        """Scales of the data together with new rows `X` (n, d), `y` (n,) or (n, k)."""
-        seen = Scales.of(np.concatenate([self.inputs, X]), y, self.mean, fallback=self.scales)
-        return self.scales.widened(seen)
 
     def observations(self, X: Array, y: Array) -> Observations:
         """New rows `X` (n, d), `y` (n,) together with the summary of the past."""
@@ -143,19 +93,10 @@ class SparseModel(PickledByFields):
         beta = solve_lower_transposed(self.L, columns(self.alpha))
         return H, beta.reshape(self.alpha.shape)
 
-    def predict(self, X: Array) -> tuple[Array, Array]:
-        """Mean (n,) or (n, k) and variance (n,) of the field at `X` (n, d)."""
+    def _explained(self, X: Array) -> tuple[Array, Array]:
         H, beta = self._answering
         K = self.kernel(self.theta, self.inputs, X)
-        variance = self.kernel.variance(self.theta) - column_squares(H @ K)
-        return self.mean + K.T @ beta, np.maximum(variance, 0.0)
-
-    def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d): mean `beta^T k`, covariance `K_** - (H k)^T (H k)`."""
-        H, beta = self._answering
-        K = self.kernel(self.theta, self.inputs, X)
-        explained = H @ K
-        return Gaussian(self.mean + K.T @ beta, self.kernel(self.theta, X, X) - explained.T @ explained)
+        return K.T @ beta, H @ K
 
     def __repr__(self) -> str:
         return f"SparseModel({len(self.inputs)} pseudo-inputs, {self.n_seen} rows seen, {self.theta})"
@@ -203,7 +144,8 @@ class SparseLearner:
 
     def update(self, model: SparseModel, X: Array, y: Array, rng: np.random.Generator) -> SparseModel:
         """Maximise the bound from the best of several sets of pseudo-inputs."""
-        scales = model.scales_with(X, y)
+        seen = Scales.of(np.concatenate([model.inputs, X]), y, model.mean, fallback=model.scales)
+        scales = model.scales.widened(seen)
         observations = model.observations(X, y)
         starts = inducing.candidate_sets(self.kernel, model.theta, model.inputs, X, self.n_inducing, rng)
         start = max((observations.explained_by(model.theta, Z) for Z in starts), key=_bound)
@@ -232,7 +174,7 @@ class SparseLearner:
     def merge(self, model: SparseModel, other: SparseModel) -> SparseModel:
         both = model.summary.joined(other.summary.around(other.mean - model.mean))
         fit = self._explained(Observations.of_summary(self.kernel, both), model.theta)
-        n_seen, centre = seen_by_both(model, other)
+        n_seen, centre = model.seen_with(other)
         scales = model.scales.widened(other.scales)
         return SparseModel.from_fit(fit, model.mean, scales, n_seen, centre, model.log_evidence)
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.ensemble.evaluation import Change, StepRecord
-from wgpr.gp.bound import Summary
-from wgpr.gp.exact import ExactLearner, ExactModel
+from wgpr.gp.bound import Fit, Observations, Summary
+from wgpr.gp.exact import ExactLearner, ExactModel, factor, whitened
 from wgpr.gp.hyperparameters import Scales
-from wgpr.gp.kernels import Hyperparameters
+from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices, read_only
 from wgpr.gp.sparse import SparseModel
 from wgpr.io.container import Arrays, MapError, require
@@ -83,17 +83,16 @@ def _model_arrays(model: Any, compact: bool) -> dict[str, Any]:
         "mean": model.mean,
         "scales": np.append(model.scales.inputs, model.scales.target),
     }
-    return {**arrays, **factors, **prior, **(_whitened(model) if compact else _summary(model))}
-
-
-def _summary(model: SparseModel) -> dict[str, Any]:
-    return {
+    if compact:
+        return {**arrays, **prior, **_whitened(model)}
+    summary = {
         "n_summary": len(model.summary),
         "R": model.summary.R.ravel(order="F"),
         "r": model.summary.r,
         "L_B": model.L_B[np.tril_indices(len(model.L_B))],
         "log_normaliser": model.log_normaliser,
     }
+    return {**arrays, **factors, **prior, **summary}
 
 
 def _whitened(model: SparseModel) -> dict[str, Any]:
@@ -134,9 +133,12 @@ def unpack_models(arrays: Arrays, learner: Any, n_features: int, outputs: Shape,
         fields |= {"L": reader.triangles("L"), "alpha": reader.rows("alpha", reader.n_inputs, *outputs)}
     if not isinstance(learner, ExactLearner):
         return _sparse_models(reader, learner.kernel, fields, compact)
-    fields |= {"inputs": reader.inputs, "targets": reader.rows("targets", reader.n_inputs, *outputs)}
-    make = ExactModel.of_rows if compact else ExactModel
-    return [make(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
+    targets = reader.rows("targets", reader.n_inputs, *outputs)
+    fields |= {"inputs": reader.inputs, "targets": targets}
+    if compact:
+        L = [factor(learner.kernel, learner.theta, X) for X in reader.inputs]
+        fields |= {"L": L, "alpha": list(map(whitened, L, (y - learner.mean for y in targets)))}
+    return [ExactModel(learner.kernel, learner.theta, learner.mean, **model) for model in _each(fields)]
 
 
 class Reader:
@@ -182,26 +184,32 @@ class Reader:
         return [Hyperparameters.from_vector(vector, self.n_features) for vector in vectors]
 
 
-def _sparse_models(reader: Reader, kernel: Any, fields: dict[str, Sequence[Any]], compact: bool) -> list[SparseModel]:
+def _sparse_models(
+    reader: Reader, kernel: Kernel, fields: dict[str, Sequence[Any]], compact: bool
+) -> list[SparseModel]:
     M, K = reader.n_inputs, reader.counts("n_summary")
     require(bool((K <= M).all()), "array n_summary")
     r = reader.rows("r", K, *reader.outputs)
-    scales = reader.per_model("scales", reader.n_features + 1)
+    thetas, scales = reader.thetas("theta", kernel.n_shape), reader.per_model("scales", reader.n_features + 1)
     fields = fields | {
-        "theta": reader.thetas("theta", kernel.n_shape),
         "mean": reader.per_model("mean", *reader.outputs),
         "scales": [Scales(row[:-1], float(row[-1])) for row in scales],
     }
-    make: Any = SparseModel.from_whitened_summary if compact else SparseModel
     if compact:
         trapezoids = zip(reader.rows("U", M * K - K * (K - 1) // 2), K, M, strict=True)
         U = [_filled((k, m), np.triu_indices(k, m=m), flat) for flat, k, m in trapezoids]
-        fields |= {"Z": reader.inputs, "whitened": list(zip(U, r, strict=True))}
-    else:
-        R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
-        fields |= {"summary": list(map(Summary, reader.inputs, R, r)), "L_B": reader.triangles("L_B")}
-        fields |= {"log_normaliser": reader.per_model("log_normaliser")}
-    return [make(kernel, **model) for model in _each(fields)]
+        fits = [_fit(kernel, *known) for known in zip(thetas, reader.inputs, U, r, strict=True)]
+        return [SparseModel.from_fit(**model) for model in _each(fields | {"fit": fits})]
+    R = [flat.reshape(m, k).T for flat, m, k in zip(reader.rows("R", M * K), M, K, strict=True)]
+    fields |= {"theta": thetas, "inputs": reader.inputs, "summary": list(map(Summary, reader.inputs, R, r))}
+    fields |= {"L_B": reader.triangles("L_B"), "log_normaliser": reader.per_model("log_normaliser")}
+    return [SparseModel(kernel, **model) for model in _each(fields)]
+
+
+def _fit(kernel: Kernel, theta: Hyperparameters, Z: Array, U: Array, r: Array) -> Fit:
+    """The posterior of a whitened summary at `Z` (M, d)."""
+    summary = Summary.from_whitened(kernel, theta, Z, U, r)
+    return Observations.of_summary(kernel, summary).explained_by(theta, Z)
 
 
 def _each(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:

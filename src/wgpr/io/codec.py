@@ -166,20 +166,20 @@ def decode_estimator(contents: Contents) -> EnsembleRegressor:
     method, units, learner = estimator._method(), from_json(header["units"]), from_json(header["learner"])
     progress = decode_progress(contents, n_features, outputs, compact=compact)
     ensemble: Ensemble | Territories = Ensemble.of([], n_features)
-    if units is not None or learner is not None or "n_inputs" in contents.arrays:
+    has_models, is_default = "n_inputs" in contents.arrays, isinstance(method, TerritoryMethod)
+    require(learner is None or not is_default, "learner")
+    if has_models or units is not None or learner is not None:
         _check_units(units, n_features, outputs)
-    if isinstance(method, TerritoryMethod):
-        require(learner is None, "learner")
-        if "n_inputs" in contents.arrays:
-            kernel, n_learned = from_json(header["kernel"]), progress["n_seen"] - len(progress["pending_y"])
-            require(isinstance(kernel, Kernel) and n_learned >= 0, "kernel")
-            unpack = converted_territories if is_converted else unpack_territories
-            ensemble = unpack(contents.arrays, kernel, n_features, outputs, n_learned, compact=compact)
-    elif units is not None or learner is not None or "n_inputs" in contents.arrays:
-        _check_learner(learner, n_features, outputs)
-        if "n_inputs" in contents.arrays:
-            models = unpack_models(contents.arrays, learner, n_features, outputs, compact=compact)
-            ensemble = Ensemble.of(models, n_features)
+        if not is_default:
+            _check_learner(learner, n_features, outputs)
+    if has_models and is_default:
+        kernel, n_learned = from_json(header["kernel"]), progress["n_seen"] - len(progress["pending_y"])
+        require(isinstance(kernel, Kernel) and n_learned >= 0, "kernel")
+        unpack = converted_territories if is_converted else unpack_territories
+        ensemble = unpack(contents.arrays, kernel, n_features, outputs, n_learned, compact=compact)
+    elif has_models:
+        models = unpack_models(contents.arrays, learner, n_features, outputs, compact=compact)
+        ensemble = Ensemble.of(models, n_features)
     require(len(ensemble) + len(progress["pending_y"]) > 0, "list of models")
     state = State(ensemble, _count(header, "seed"), units=units, learner=learner, **progress)
     estimator._state = _without_waiting_rows(state, method) if isinstance(method, TerritoryMethod) else state
@@ -228,12 +228,11 @@ def decode_progress(contents: Contents, n_features: int, outputs: Shape, *, comp
     if not compact:
         X = read_array(arrays, "waiting_X", "f", None, n_features)
         y = read_array(arrays, "waiting_y", "f", len(X), *outputs)
-        weights = np.ones(len(X))
-    if not compact and contents.version > 2:
-        weights = read_array(arrays, "waiting_weights", "f", len(X))
+        weights = read_array(arrays, "waiting_weights", "f", len(X)) if contents.version > 2 else np.ones(len(X))
         require(bool((weights > 0).all()), "array waiting_weights")
-    if not compact and "error_counts" in arrays:
-        counts = read_array(arrays, "error_counts", "f", len(calibration.counts))
+        counts = read_array(
+            {"error_counts": calibration.counts, **arrays}, "error_counts", "f", len(calibration.counts)
+        )
         require(bool((counts >= 0).all()), "array error_counts")
         calibration = Calibration(counts, std_factor)
     if is_old_default(header, contents.version):

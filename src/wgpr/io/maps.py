@@ -1,4 +1,4 @@
-"""Saved maps: `save` and `load` an estimator; send only what changed with `diff` and `apply`."""
+"""Saved maps: `to_bytes` and `load` an estimator; send only what changed with `diff` and `apply`."""
 
 import os
 import re
@@ -25,24 +25,14 @@ from wgpr.io.codec import (
     read_learned_tables,
 )
 from wgpr.io.container import MAX_BYTES, Contents, MapError, require
-from wgpr.io.files import write_file
 from wgpr.io.territories import apply_difference, fingerprints, pack_difference
 
 # Values of the wrong kind lead to these errors, `MapError` among them.
 _WRONG_CONTENTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, MemoryError)
 
 
-def save(estimator: EnsembleRegressor, path: str | os.PathLike[str], *, compact: bool = False) -> None:
-    """Write a fitted estimator to one file, which `load` reads. If writing fails, an old file at `path` stays.
-
-    compact : only what prediction needs, in float32, without history and waiting rows. By default the file holds
-        everything to the last bit, and learning continues from it as if it had never stopped.
-    """
-    write_file(path, to_bytes(estimator, compact=compact))
-
-
 def to_bytes(estimator: EnsembleRegressor, *, compact: bool = False) -> bytes:
-    """The bytes that `save` writes."""
+    """The contents of the file of a map, which `load` reads. compact : as of `EnsembleRegressor.save`."""
     check_is_fitted(estimator, "_state")
     return container.encode(encode_estimator(estimator, compact=compact))
 

@@ -6,7 +6,7 @@ The tree of cuts is a list of its nodes, each before its children: a territory i
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -72,25 +72,21 @@ def pack_models(models: Sequence[Territory], centres: Array, *, compact: bool) -
 
 def pack_cuts(cuts: Node, *, compact: bool) -> Arrays:
     """Arrays that hold a tree of cuts."""
-    nodes: list[int] = []
-    counts: list[int] = []
-    positions: list[float] = []
-    stack = [cuts]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, int):
-            nodes.append(node)
-            continue
-        nodes.append(-1 - node.axis)
-        counts.append(len(node.positions))
-        positions += node.positions
-        stack += reversed(node.children)
+    nodes = list(_in_order(cuts))
+    positions = [node.positions for node in nodes if isinstance(node, Cuts)]
     arrays: Arrays = {
-        "cut_nodes": np.array(nodes, dtype=np.int64),
-        "cut_counts": np.array(counts, dtype=np.int64),
-        "cut_positions": np.array(positions, dtype=np.float64),
+        "cut_nodes": np.array([-1 - node.axis if isinstance(node, Cuts) else node for node in nodes], dtype=np.int64),
+        "cut_counts": np.array([len(some) for some in positions], dtype=np.int64),
+        "cut_positions": np.array([position for some in positions for position in some], dtype=np.float64),
     }
     return {name: to_32_bits(array) for name, array in arrays.items()} if compact else arrays
+
+
+def _in_order(node: Node) -> Iterator[Node]:
+    """All nodes of a tree, each before its children."""
+    yield node
+    for child in node.children if isinstance(node, Cuts) else ():
+        yield from _in_order(child)
 
 
 # Arrays to territories
@@ -130,12 +126,11 @@ def unpack_models(
         require(bool((n_known <= reader.n_inputs).all()), "array n_known")
         spread, log_evidence = reader.per_model("spread", n_features), reader.per_model("log_evidence")
         require(all((each >= 0).all() for each in spread), "array spread")
-    counts = zip(n_seen.tolist(), n_fitted.tolist(), n_known.tolist(), strict=True)
-    rest = zip(spread, visited.tolist(), log_evidence, strict=True)
-    priors = zip(thetas, reader.per_model("mean", k), data, strict=True)
-    models = [
-        Territory(kernel, *prior, *count, *other) for prior, count, other in zip(priors, counts, rest, strict=True)
-    ]
+    counts = (n_seen.tolist(), n_fitted.tolist(), n_known.tolist())
+    fields = zip(
+        thetas, reader.per_model("mean", k), data, *counts, spread, visited.tolist(), log_evidence, strict=True
+    )
+    models = [Territory(kernel, *each) for each in fields]
     return models, read_array(arrays, "centre", "f", len(models), n_features)
 
 
@@ -163,49 +158,32 @@ def unpack_cuts(arrays: Arrays, n_features: int, n_models: int) -> Node:
     require(is_tree and sorted(node for node in nodes if node >= 0) == list(range(n_models)), "array cut_nodes")
     require(min(nodes) >= -n_features and bool((counts > 0).all()), "array cut_nodes")
     require(all((np.diff(part) >= 0).all() for part in positions), "array cut_positions")
-    return _tree(nodes, [tuple(part.tolist()) for part in positions])
+    codes, cuts = iter(nodes), (tuple(part.tolist()) for part in positions)
 
+    def tree(depth: int) -> Node:
+        require(depth <= _DEEPEST, "array cut_nodes")
+        code: int = next(codes)  # there is one: the counts add up to the number of nodes
+        if code >= 0:
+            return code
+        at = next(cuts)
+        return Cuts(-1 - code, at, tuple([tree(depth + 1) for _ in range(len(at) + 1)]))
 
-def _tree(nodes: Sequence[int], positions: Sequence[tuple[float, ...]]) -> Node:
-    """The tree of nodes that stand each before its children."""
-    open_cuts: list[tuple[int, tuple[float, ...], list[Node]]] = []
-    next_positions = iter(positions)
-    root: Node | None = None
-    for code in nodes:
-        require(root is None, "array cut_nodes")
-        if code < 0:
-            open_cuts.append((-1 - code, next(next_positions), []))
-            require(len(open_cuts) <= _DEEPEST, "array cut_nodes")
-            continue
-        done: Node = code
-        while open_cuts:
-            axis, at, children = open_cuts[-1]
-            children.append(done)
-            if len(children) <= len(at):
-                break
-            done = Cuts(axis, at, tuple(children))
-            open_cuts.pop()
-        else:
-            root = done
-    require(root is not None, "array cut_nodes")
-    assert root is not None
+    root = tree(0)
+    require(next(codes, None) is None, "array cut_nodes")
     return root
 
 
 # What changed between two states of the same stream
 
 
-def fingerprint(territory: Territory, centre: Array) -> tuple[int, str]:
-    """Rows seen, and a hash of all that a compact map holds of a territory: the same in the full and compact form."""
-    arrays = pack_models([territory], centre[None], compact=True)
-    digest = blake2b(digest_size=8)
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    return territory.n_seen, digest.hexdigest()
-
-
 def fingerprints(territories: Territories) -> list[tuple[int, str]]:
-    return [fingerprint(*pair) for pair in zip(territories.models, territories.overview.centres, strict=True)]
+    """Of each territory, rows seen and a hash of all that a compact map holds of it: full and compact form agree."""
+    marks = []
+    for territory, centre in zip(territories.models, territories.overview.centres, strict=True):
+        arrays = pack_models([territory], centre[None], compact=True)
+        data = b"".join(arrays[name].tobytes() for name in sorted(arrays))
+        marks.append((territory.n_seen, blake2b(data, digest_size=8).hexdigest()))
+    return marks
 
 
 def pack_difference(before: Territories, after: Territories) -> Arrays:
@@ -279,14 +257,12 @@ def _all_cuts(before: Territories, arrays: Arrays, n_models: int) -> Arrays:
 
 def _decompressed(change: NDArray[Any], old: NDArray[Any], n_most: int, name: str) -> NDArray[Any]:
     """An array of at most `n_most` numbers, compressed with an old one as dictionary."""
-    decompressor, n_bytes = zlib.decompressobj(zdict=old.tobytes()), n_most * old.itemsize
+    decompressor = zlib.decompressobj(zdict=old.tobytes())
     try:
-        data = decompressor.decompress(change.tobytes(), n_bytes)
-        is_whole = decompressor.eof or not decompressor.decompress(decompressor.unconsumed_tail, 1)
+        data = decompressor.decompress(change.tobytes(), n_most * old.itemsize + 1)
     except zlib.error as error:
         raise MapError(f"array {name} is damaged ({error})") from error
-    is_end = is_whole and decompressor.eof and not decompressor.unused_data
-    require(is_end and len(data) % old.itemsize == 0, f"array {name}")
+    require(decompressor.eof and not decompressor.unused_data and len(data) % old.itemsize == 0, f"array {name}")
     return np.frombuffer(data, dtype=old.dtype)
 
 

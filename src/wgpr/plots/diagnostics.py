@@ -32,7 +32,7 @@ def plot_history(model: EnsembleRegressor, *, ax: Axes | None = None) -> Axes:
     elif any(record.distance is not None for record in records):
         _draw_distances(ax, records, _threshold(model))
     elif any(len(record.candidates) and record.evidence_new is not None for record in records):
-        _draw_evidences(ax, records, *_names_of_evidences(model))
+        _draw_evidences(ax, records, is_default=isinstance(model._method(), TerritoryMethod))
     else:
         _draw_counts(ax, records, model.n_models_)
     ax.set_xlabel("step")
@@ -64,17 +64,11 @@ def _best_distances(record: StepRecord) -> tuple[float, float]:
     return min(known, key=sum, default=(np.nan, np.nan))
 
 
-def _names_of_evidences(model: EnsembleRegressor) -> tuple[str, str]:
-    """What the evidences of a step are of: the old models, and a new one."""
-    if isinstance(model._method(), TerritoryMethod):
-        return "new rows: ", "as another regime"
-    return "best candidate: ", "a model of the batch alone"
-
-
-def _draw_evidences(ax: Axes, records: Sequence[StepRecord], name_old: str, name_new: str) -> None:
+def _draw_evidences(ax: Axes, records: Sequence[StepRecord], *, is_default: bool) -> None:
     steps, best, new = np.array([(record.number, *_evidences(record)) for record in records]).T
+    name_new = "as another regime" if is_default else "a model of the batch alone"
     ax.plot(steps, new, "_", color=style.COLOURS[2], markeredgewidth=2, label=name_new)
-    _draw_decisions(ax, records, best, name_old, "log evidence per row")
+    _draw_decisions(ax, records, best, "new rows: " if is_default else "best candidate: ", "log evidence per row")
     ax.locator_params(axis="y", nbins=8)  # not by the height of the axes, which changes with the width of the labels
 
 

@@ -18,6 +18,7 @@ from scipy.ndimage import distance_transform_edt, find_objects
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.grids import Fixed, Numbers, plan_grid, predict_grid, varying_columns
+from wgpr.labels import format_count
 from wgpr.plots import style
 
 _PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.COLOURS]
@@ -112,7 +113,7 @@ def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridAr
     _frame(ax, x, y)
     if isinstance(source, EnsembleRegressor) and not grid.get("at"):
         mark_pseudo_inputs(ax, source)
-    ax.set_title(style.counted(len(np.unique(owner)), "model"), loc="left", fontsize="medium")
+    ax.set_title(format_count(len(np.unique(owner)), "model"), loc="left", fontsize="medium")
     return ax
 
 
@@ -152,7 +153,7 @@ def grid_to_draw(source: Source, n_inputs: int, **grid: Unpack[GridArguments]) -
         names = [plan.names[column] for column in plan.axes]
     if len(names) != n_inputs:
         raise ValueError(
-            f"this picture is of {style.counted(n_inputs, 'input')}, and here {len(names)} vary: {', '.join(names)}; "
+            f"this picture is of {format_count(n_inputs, 'input')}, and here {len(names)} vary: {', '.join(names)}; "
             "use plot_1d for 1, plot_map for 2 and plot_slices for more, or fix inputs by at={name: value}"
         )
     return source if isinstance(source, xr.Dataset) else predict_grid(source, **grid)

@@ -31,11 +31,6 @@ def label(quantity: xr.DataArray, words: str = "") -> str:
     return f"{words} [{_SIGNS.get(unit, unit)}]" if unit else words
 
 
-def counted(number: int, what: str) -> str:
-    """A number with its noun, in the plural where needed."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def write_in_middle(ax: Axes, words: str) -> None:
     """Write a message into axes that have nothing to show."""
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes, color="0.4")

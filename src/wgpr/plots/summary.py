@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.grids import Fixed, plan_grid
+from wgpr.labels import format_count
 from wgpr.plots import maps
 from wgpr.plots.diagnostics import plot_history, plot_lengthscales
 from wgpr.plots.lines import plot_1d, plot_slices
-from wgpr.plots.style import counted
 
 # Height over width, from which on three maps stand side by side, and below which they stand one above the other.
 _TALL, _WIDE = 1.4, 0.45
@@ -41,7 +41,7 @@ def summary_figure(
         plot_history(model, ax=history)
     else:
         figure = _summary_of_map(model, maps.grid_to_draw(model, 2, **grid), X, grid.get("at"))
-    counts = counted(model.n_models_, "model"), counted(model.n_samples_seen_, "row")
+    counts = format_count(model.n_models_, "model"), format_count(model.n_samples_seen_, "row")
     values = [f", {plan.names[column]} = {value:g}" for column, value in plan.fixed.items()] if plan else []
     figure.suptitle(f"{type(model).__name__}: {counts[0]}, {counts[1]}{''.join(values)}")
     return figure

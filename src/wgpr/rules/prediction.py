@@ -27,9 +27,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from wgpr.checks import require_count
+from wgpr.ensemble.answers import Answers
 from wgpr.ensemble.ensemble import Ensemble, log_closeness
-from wgpr.gp.gaussian import Gaussian
-from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
+from wgpr.gp.linalg import Array, Indices, columns, expand_outputs, n_outputs
 
 # Queries are answered in pieces, so that memory does not grow with their number.
 _PIECE = 16_384
@@ -129,16 +129,23 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class _OfSeveral:
+    """A rule that asks the given number of models."""
+
+    n_models: int = 3
+
+    def __post_init__(self) -> None:
+        require_count("n_models", self.n_models)
+
+
+@dataclass(frozen=True)
+class Weighted(_OfSeveral):
     """A mixture of the closest models, weighted by closeness `w`; disagreement adds to the variance.
 
     n_models : the most models; the weights of those further away are negligible.
     """
 
     n_models: int = 10
-
-    def __post_init__(self) -> None:
-        require_count("n_models", self.n_models)
 
     def combine(self, query: Query) -> Mixture:
         log_w = query.log_closeness()
@@ -148,16 +155,11 @@ class Weighted:
 
 
 @dataclass(frozen=True)
-class BestFew:
+class BestFew(_OfSeveral):
     """A mixture of the models with the largest `w / variance`, weighted by it.
 
     n_models : how many; they are chosen among three times as many closest models.
     """
-
-    n_models: int = 3
-
-    def __post_init__(self) -> None:
-        require_count("n_models", self.n_models)
 
     def combine(self, query: Query) -> Mixture:
         log_w = query.log_closeness()
@@ -169,13 +171,8 @@ class BestFew:
 
 
 @dataclass(frozen=True)
-class Barycenter:
+class Barycenter(_OfSeveral):
     """The Wasserstein barycenter of the nearest models: in one dimension, means and standard deviations average."""
-
-    n_models: int = 3
-
-    def __post_init__(self) -> None:
-        require_count("n_models", self.n_models)
 
     def combine(self, query: Query) -> Mixture:
         predictions = query.ask(query.nearest(self.n_models))
@@ -184,7 +181,7 @@ class Barycenter:
 
 
 @dataclass(frozen=True)
-class RobustBCM:
+class RobustBCM(_OfSeveral):
     """The robust Bayesian committee machine of the nearest models, with the nearest in the place of the prior.
 
     Each neighbour counts by how much less uncertain it is than the nearest model: `b = log(v_0 / v) / 2`, none if it
@@ -192,11 +189,6 @@ class RobustBCM:
     grows too sure with every member; correcting by a member (Liu et al. 2018), with `sum b` at most 1, makes it
     an average of precisions: never surer than its surest member.
     """
-
-    n_models: int = 3
-
-    def __post_init__(self) -> None:
-        require_count("n_models", self.n_models)
 
     def combine(self, query: Query) -> Mixture:
         predictions = query.ask(query.nearest(self.n_models))
@@ -240,12 +232,8 @@ def _combined(query: Query, rule: PredictionRule) -> Mixture:
     """The result of the rule, checked."""
     mixture, X = rule.combine(query), query.X
     weights, variance = np.asarray(mixture.weights), np.asarray(mixture.variance)
-    members, of_all, of_each = (
-        mixture.predictions.members,
-        X.shape[:1],
-        X.shape[:1] + mixture.predictions.means.shape[2:],
-    )
-    if weights.shape != members.shape or variance.shape not in {of_all, of_each}:
+    members, of_all = mixture.predictions.members, X.shape[:1]
+    if weights.shape != members.shape or variance.shape not in {of_all, of_all + mixture.predictions.means.shape[2:]}:
         raise ValueError(
             f"the prediction rule {rule!r} gave weights of shape {weights.shape} and a variance of shape "
             f"{variance.shape}; they must be {members.shape} and {of_all}"
@@ -257,23 +245,13 @@ def _combined(query: Query, rule: PredictionRule) -> Mixture:
     return mixture
 
 
-def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array]:
-    """Mean, variance of the field and variance of the noise, (n,) or (n, outputs) each, at `X` (n, d)."""
-    mean, variance, noise, _ = predict_with_owners(ensemble, rule, X)
-    return mean, variance, noise
-
-
-def predict_with_owners(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Array, Array, Array, Indices]:
-    """As `predict`, and the model (n,) with the largest weight in each answer."""
+def predict(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Answers:
+    """Answers at `X` (n, d): mean, variance and noise in one shape, owners are the models with the largest weights."""
     pieces = [X[first : first + _PIECE] for first in range(0, len(X), _PIECE)]
     mixtures = [_combined(Query(ensemble, piece), rule) for piece in pieces]
-    mean, variance, noise, owners = (
-        np.concatenate(parts)
-        for parts in zip(
-            *((mixture.mean, mixture.variance, mixture.noise, mixture.owners) for mixture in mixtures), strict=True
-        )
-    )
-    return mean, _of_each_output(variance, mean), _of_each_output(noise, mean), owners
+    answers = [(mixture.mean, mixture.variance, mixture.noise, mixture.owners) for mixture in mixtures]
+    mean, variance, noise, owners = map(np.concatenate, zip(*answers, strict=True))
+    return Answers(mean, _of_each_output(variance, mean), _of_each_output(noise, mean), owners)
 
 
 def _of_each_output(values: Array, mean: Array) -> Array:
@@ -281,29 +259,26 @@ def _of_each_output(values: Array, mean: Array) -> Array:
     return np.broadcast_to(expand_outputs(values, mean), mean.shape)
 
 
-def predict_jointly(ensemble: Ensemble, rule: PredictionRule, X: Array) -> tuple[Gaussian, Array]:
-    """The field at all of `X` (n, d) with its covariance, (n, n) or (n, n, outputs), and the noise's variance (n,).
+def joint_covariance(ensemble: Ensemble, rule: PredictionRule, X: Array) -> Array:
+    """The covariance of the field at all of `X` (n, d): (n, n) or (n, n, outputs).
 
     Models are independent, so that two queries covary through the models that they share. The correlations are those of
     the weighted average, the variances those of the rule.
     """
-    query = Query(ensemble, X)
-    mixture = _combined(query, rule)
+    mixture = _combined(Query(ensemble, X), rule)
     covariance = np.zeros((len(X), len(X)))
     for number, own in _by_model(mixture.predictions.members):
         weights, rows = mixture.weights.ravel()[own], own // mixture.weights.shape[1]
         shared = ensemble.models[number].posterior(X[rows]).covariance
         covariance[np.ix_(rows, rows)] += weights[:, None] * weights * shared
-    mean = mixture.mean
-    variances = columns(_of_each_output(mixture.variance, mean)).T
-    covariances = np.stack([with_variance(covariance, variance) for variance in variances], axis=-1)
-    return Gaussian(mean, covariances.reshape(covariance.shape + mean.shape[1:])), mixture.noise
+    return with_variances(covariance, _of_each_output(mixture.variance, mixture.mean))
 
 
-def with_variance(covariance: Array, variance: Array) -> Array:
-    """The covariance (n, n) with the same correlations and these variances (n,)."""
-    diagonal = covariance.diagonal()
-    scale = np.sqrt(np.divide(variance, diagonal, out=np.zeros(len(variance)), where=diagonal > 0))
-    scaled = covariance * (scale[:, None] * scale)
-    np.fill_diagonal(scaled, variance)
-    return scaled
+def with_variances(covariance: Array, variances: Array) -> Array:
+    """The covariance (n, n) with the same correlations and these variances (n,); (n, n, k) for variances (n, k)."""
+    diagonal, scaled = covariance.diagonal(), np.empty((*covariance.shape, n_outputs(variances)))
+    for place, variance in enumerate(columns(variances).T):
+        scale = np.sqrt(np.divide(variance, diagonal, out=np.zeros(len(variance)), where=diagonal > 0))
+        scaled[..., place] = covariance * (scale[:, None] * scale)
+        np.fill_diagonal(scaled[..., place], variance)
+    return scaled.reshape(covariance.shape + variances.shape[1:])
