@@ -107,13 +107,13 @@ def serving(folder, *arguments, **environment):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
 def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
-    with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url):
-        with new_client(url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
-            path = make_map(client, "lake", settings={"random_state": 0})
-            answer = send(client, f"{path}/rows", as_csv(survey(40)))
-            assert (answer.status_code, answer.json()) == (202, {"accepted": 40, "sequence": 40})
-            process.send_signal(signal.SIGTERM)
-            _, log = process.communicate()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url), new_client(url, headers=headers) as client:
+        path = make_map(client, "lake", settings={"random_state": 0})
+        answer = send(client, f"{path}/rows", as_csv(survey(40)))
+        assert (answer.status_code, answer.json()) == (202, {"accepted": 40, "sequence": 40})
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate()
     assert process.returncode == 0
     assert wgpr.load(tmp_path / "maps" / "lake" / "snapshot.map").n_samples_seen_ == 40
     journal = Journal.open(tmp_path / "maps" / "lake" / "journal.sqlite")
