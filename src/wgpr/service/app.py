@@ -376,7 +376,10 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         headers = {"ETag": f'W/"{version}"'}
         if version in re.findall(r'"([^"]*)"', if_none_match):
             return Response(status_code=304, headers=headers)
-        data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        try:
+            data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        except MapError as error:
+            raise ServiceError(409, str(error)) from error
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
         return Response(data, media_type=MAP_FILE, headers=headers)
 
