@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import tracemalloc
 
 import httpx
 import jsonschema_rs
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wgpr
 from running_service import NAMES, as_csv, learned_here, make_map, send, survey
+from wgpr.io.grids import TooManyNodesError, plan_grid
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.io.settings import new_estimator
 
@@ -505,7 +507,6 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
         ({"width": 1, "height": 5}, "width"),
         ({"spacing": 0}, "spacing"),
         ({"spacing": "nan"}, "spacing"),
-        ({"spacing": 1e-300}, "spacing"),
         ({"at": "depth=1"}, "no input"),
         ({"at": "east"}, "NAME=VALUE"),
         ({"at": ["east=1", "north=1"]}, "fixes every input"),
@@ -518,6 +519,17 @@ def test_a_grid_that_makes_no_sense_is_refused(client, lake, parameters, part):
 
 def test_a_grid_of_too_many_nodes_is_a_413(client, lake):
     assert_problem(get_grid(client, lake, NETCDF, width=1001, height=1000), 413, "1,001,000 nodes")
+    assert_problem(get_grid(client, lake, NETCDF, width=10_000, height=10_000), 413, "nodes")
+    assert_problem(get_grid(client, lake, NETCDF, spacing=1e-300), 413, "spacing makes 10^6")
+
+
+def test_a_grid_of_too_many_nodes_takes_no_memory(lake_here):
+    tracemalloc.start()
+    with pytest.raises(TooManyNodesError, match="40,000,002 nodes"):
+        plan_grid(lake_here, [0, 2e7, 0, 1], 1.0, max_nodes=1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 # Files
