@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -122,3 +123,13 @@ def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
     assert '"event": "stop"' in log
     assert TOKEN not in log
     assert {path.name for path in (tmp_path / "maps").iterdir()} == {"lake"}
+
+
+def test_answers_are_sent_at_once(service):
+    """Without TCP_NODELAY an answer waits 40 ms for the client to confirm its headers."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30.0) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.recv(1)
+        sockets = [each.transport.get_extra_info("socket") for each in service.server.server_state.connections]
+        assert sockets
+        assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
