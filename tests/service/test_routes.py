@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import tracemalloc
 
 import httpx
 import jsonschema_rs
@@ -17,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wgpr
 from running_service import NAMES, as_csv, learned_here, make_map, send, survey
+from wgpr.io.grids import TooManyNodesError, plan_grid
 from wgpr.io.rows import ANSWER, answer, interval_half_width
+from wgpr.io.settings import new_estimator
 
 CSV, LINES, COLUMNS = "text/csv", "application/x-ndjson", "application/json"
 NETCDF, COVERAGE_JSON, PNG = "application/x-netcdf", "application/prs.coverage+json", "image/png"
@@ -65,11 +68,14 @@ def test_a_map_is_made_once(client, pond):
         assert_problem(client.put(pond, json=same | other), 409, "exists with other columns or settings")
 
 
-def test_a_map_without_a_seed_gets_one_and_is_the_same_without(client):
-    path = make_map(client, "no-seed")
+@pytest.mark.parametrize("settings", [{}, {"random_state": None}])
+def test_a_map_without_a_seed_gets_one_and_is_the_same_without(client, settings):
+    path = make_map(client, "no-seed", settings=settings)
     definition = client.get(path).json()["definition"]
     assert isinstance(definition["settings"]["random_state"], int)
-    assert client.put(path, json={"inputs": ["east", "north"], "target": "depth"}).status_code == 200
+    same = {"inputs": ["east", "north"], "target": "depth"}
+    for again in ({}, {"random_state": None}, definition["settings"]):
+        assert client.put(path, json={**same, "settings": again}).status_code == 200
     assert client.delete(path).status_code == 204
 
 
@@ -91,10 +97,13 @@ def test_a_map_without_a_seed_gets_one_and_is_the_same_without(client):
         ({"inputs": ["a"], "target": "y", "method": "sparse"}, "learn from a stream"),
         ({"inputs": ["a"], "target": "y", "method": "solar", "weight": "w"}, "weight"),
         ([], "body"),
+        ('{"inputs": ["a"], "target": "y", "settings": {"threshold": 1e999}}', "settings"),
+        ('{"inputs": ["a"], "target": "y", "settings": {"threshold": NaN}}', "settings"),
     ],
 )
 def test_a_definition_that_makes_no_sense_is_refused(client, definition, part):
-    assert_problem(client.put("/maps/never", json=definition), 422, part)
+    text = definition if isinstance(definition, str) else json.dumps(definition)
+    assert_problem(client.put("/maps/never", content=text, headers={"Content-Type": COLUMNS}), 422, part)
     assert_problem(client.get("/maps/never"), 404)
 
 
@@ -360,6 +369,26 @@ def test_a_map_without_rows_answers_409(client, pond, method, path):
     assert_problem(client.request(method, f"{pond}/{path}"), 409, "send rows first")
 
 
+SMALL = {"batch_size": 10, "n_inducing": 5, "optimizer_iterations": 2, "random_state": 0}
+LOCAL = {"batch_size": 10, "n_calibration": 10, "max_samples": 10, "optimizer_iterations": 2, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("wgpr", {"threshold": 1.0, **SMALL}), ("solar", SMALL), ("streaming", SMALL), ("lgpr", LOCAL)],
+)
+def test_every_method_learns_and_answers(client, method, settings):
+    path = make_map(client, f"by-{method}", method=method, settings=settings)
+    rows = survey(35)
+    assert send(client, f"{path}/rows", as_csv(rows), params={"wait": "learned"}).status_code == 200
+    frame = pd.DataFrame(rows, columns=NAMES)
+    here = new_estimator(method, settings).partial_fit(frame[NAMES[:2]], frame["depth"])
+    there = send(client, f"{path}/predict", as_csv(rows[:3, :2], NAMES[:2]), CSV)
+    assert PARSERS[CSV](there.text) == expected_answer(here, rows[:3, :2])
+    assert get_grid(client, path, NETCDF, width=3, height=3).status_code == 200
+    client.delete(path)
+
+
 # Grids
 
 
@@ -478,7 +507,6 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
         ({"width": 1, "height": 5}, "width"),
         ({"spacing": 0}, "spacing"),
         ({"spacing": "nan"}, "spacing"),
-        ({"spacing": 1e-300}, "spacing"),
         ({"at": "depth=1"}, "no input"),
         ({"at": "east"}, "NAME=VALUE"),
         ({"at": ["east=1", "north=1"]}, "fixes every input"),
@@ -491,6 +519,17 @@ def test_a_grid_that_makes_no_sense_is_refused(client, lake, parameters, part):
 
 def test_a_grid_of_too_many_nodes_is_a_413(client, lake):
     assert_problem(get_grid(client, lake, NETCDF, width=1001, height=1000), 413, "1,001,000 nodes")
+    assert_problem(get_grid(client, lake, NETCDF, width=10_000, height=10_000), 413, "nodes")
+    assert_problem(get_grid(client, lake, NETCDF, spacing=1e-300), 413, "spacing makes 10^6")
+
+
+def test_a_grid_of_too_many_nodes_takes_no_memory(lake_here):
+    tracemalloc.start()
+    with pytest.raises(TooManyNodesError, match="40,000,002 nodes"):
+        plan_grid(lake_here, [0, 2e7, 0, 1], 1.0, max_nodes=1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 # Files
@@ -511,6 +550,13 @@ def test_the_file_is_a_map(client, lake, lake_here, tmp_path, compact):
     X = pd.DataFrame(survey(20, seed=4)[:, :2], columns=NAMES[:2])
     for ours, theirs in zip(lake_here.predict(X, return_std=True), there.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-4 if compact else 0.0)
+
+
+def test_a_map_that_has_no_compact_form_says_so(client, pond):
+    rows = np.concatenate([survey(5), [[1e90, 0.0, -1e90]]])
+    send(client, f"{pond}/rows", as_csv(rows), params={"wait": "learned"})
+    assert_problem(client.get(f"{pond}/file", params={"compact": True}), 409, "float32 cannot hold")
+    assert client.get(f"{pond}/file").status_code == 200
 
 
 def test_a_file_that_is_known_is_a_304(client, lake):

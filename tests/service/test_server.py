@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -107,13 +108,13 @@ def serving(folder, *arguments, **environment):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
 def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
-    with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url):
-        with new_client(url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
-            path = make_map(client, "lake", settings={"random_state": 0})
-            answer = send(client, f"{path}/rows", as_csv(survey(40)))
-            assert (answer.status_code, answer.json()) == (202, {"accepted": 40, "sequence": 40})
-            process.send_signal(signal.SIGTERM)
-            _, log = process.communicate()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url), new_client(url, headers=headers) as client:
+        path = make_map(client, "lake", settings={"random_state": 0})
+        answer = send(client, f"{path}/rows", as_csv(survey(40)))
+        assert (answer.status_code, answer.json()) == (202, {"accepted": 40, "sequence": 40})
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate()
     assert process.returncode == 0
     assert wgpr.load(tmp_path / "maps" / "lake" / "snapshot.map").n_samples_seen_ == 40
     journal = Journal.open(tmp_path / "maps" / "lake" / "journal.sqlite")
@@ -122,3 +123,13 @@ def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
     assert '"event": "stop"' in log
     assert TOKEN not in log
     assert {path.name for path in (tmp_path / "maps").iterdir()} == {"lake"}
+
+
+def test_answers_are_sent_at_once(service):
+    """Without TCP_NODELAY an answer waits 40 ms for the client to confirm its headers."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30.0) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.recv(1)
+        sockets = [each.transport.get_extra_info("socket") for each in service.server.server_state.connections]
+        assert sockets
+        assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)

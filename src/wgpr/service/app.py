@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.io import maps
 from wgpr.io.container import MapError
-from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan, source_of
+from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import acceptable
@@ -321,10 +321,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         live_map = catalogue[name]
         model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
-        plan = _plan(model, bbox, width, height, spacing, at)
-        if plan.size > catalogue.limits.nodes:
-            detail = f"the grid has {plan.size:,} nodes, and {catalogue.limits.nodes:,} are the most; ask for fewer"
-            raise ServiceError(413, detail)
+        plan = _plan(model, bbox, width, height, spacing, at, catalogue.limits.nodes)
         stopped = Event()
 
         def show(_: int) -> None:
@@ -342,7 +339,13 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
 
 
 def _plan(
-    model: Any, bbox: str | None, width: int | None, height: int | None, spacing: float | None, at: Sequence[str]
+    model: Any,
+    bbox: str | None,
+    width: int | None,
+    height: int | None,
+    spacing: float | None,
+    at: Sequence[str],
+    max_nodes: int,
 ) -> GridPlan:
     """The grid that a request describes."""
     if spacing is not None and (width or height):
@@ -366,7 +369,9 @@ def _plan(
             if len(sizes) != n_inputs:
                 raise ValueError("give width for a line, and width and height for a map")
             steps = [(region[2 * i + 1] - region[2 * i]) / (size - 1) for i, size in enumerate(sizes)]
-        return plan_grid(model, region, steps, at=fixed or None)
+        return plan_grid(model, region, steps, at=fixed or None, max_nodes=max_nodes)
+    except TooManyNodesError as error:
+        raise ServiceError(413, str(error)) from error
     except ValueError as error:
         raise ServiceError(422, f"the grid makes no sense: {error}") from error
 
@@ -388,7 +393,10 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         headers = {"ETag": f'W/"{version}"'}
         if version in re.findall(r'"([^"]*)"', if_none_match):
             return Response(status_code=304, headers=headers)
-        data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        try:
+            data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        except MapError as error:
+            raise ServiceError(409, str(error)) from error
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
         return Response(data, media_type=MAP_FILE, headers=headers)
 

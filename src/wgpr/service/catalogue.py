@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.files import locked
+from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
 from wgpr.service.events import EventHub
@@ -152,10 +153,8 @@ class Catalogue:
     def answering_model(self, live_map: LiveMap) -> EnsembleRegressor:
         """The model that answers, with its share of the memory for factorised matrices."""
         model = live_map.required_model()
-        if "max_cache_bytes" not in model.get_params(deep=False):
-            return model
         share = self.limits.cache_bytes // max(1, len(self.maps))
-        if model.get_params(deep=False)["max_cache_bytes"] <= share:
+        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= share:  # other methods have no cache
             return model
         return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=share))
 

@@ -110,7 +110,7 @@ async def _serve(
 def bound(address: Address) -> socket.socket:
     """A socket at the address. Port 0 is any that is free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY for these
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host, address.port))

@@ -25,7 +25,7 @@ from wgpr.estimators.methods import HISTORY_SIZE
 from wgpr.estimators.state import State
 from wgpr.gp.linalg import Array
 from wgpr.io.maps import load
-from wgpr.io.rows import Forecasts, n_seen
+from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 
@@ -96,7 +96,7 @@ class _Learning:
         made = load(command.snapshot) if command.snapshot else command.definition.new_estimator()
         self._model = cast(OnlineRegressor, made)
         self._settings = made.get_params(deep=False)
-        if "max_cache_bytes" in self._settings:  # this process answers hardly anything
+        if knows_rows_at_once(made):  # other methods have no cache. This process answers hardly anything
             made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
         self._forecasts, self._sender = Forecasts(), StateSender()
 
