@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.files import locked
+from wgpr.io.files import locked, sync_folder
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
 from wgpr.service.limits import Limits
@@ -46,7 +46,10 @@ class Catalogue:
         """Hold the folder, and learn, until the end of the block; then finish what was accepted, and save it."""
         message = f"another wgpr serve uses {self.folder}; stop it, or name another folder"
         with ExitStack() as stack:
+            missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
+            for path in missing:
+                sync_folder(path.parent)
             stack.enter_context(locked(self.folder / ".lock", message))
             found = self._checked_folders()
             self._loop = asyncio.get_running_loop()
