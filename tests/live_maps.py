@@ -17,6 +17,12 @@ from wgpr.service.livemap import LiveMap, create_folder, open_folder
 from wgpr.service.metrics import Metrics
 
 SURVEY = Definition(inputs=["east", "north"], target="depth", settings={"random_state": 0})
+PAPER = Definition(
+    inputs=["east", "north"],
+    target="depth",
+    method="solar",
+    settings={"w_gen": 0.2, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0},
+)
 
 
 def survey_rows(n=110):

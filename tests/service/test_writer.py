@@ -11,19 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from live_maps import SURVEY, direct_bytes, quick_processes, survey_rows
+from live_maps import PAPER, SURVEY, direct_bytes, quick_processes, survey_rows
 from streams import assert_same_learning, assert_same_map_files, queries
 from wgpr.io.rows import learn_rows
 from wgpr.service.definition import Definition
 from wgpr.service.writer import Close, Failed, Learn, Learned, Open, Save, Saved, StateReceiver, StateSender, Writer
 
 ROWS = survey_rows(600)
-PAPER = Definition(
-    inputs=["east", "north"],
-    target="depth",
-    method="solar",
-    settings={"w_gen": 0.2, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0},
-)
 LGPR = Definition(
     inputs=["east", "north"],
     target="depth",

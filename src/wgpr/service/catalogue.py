@@ -19,7 +19,7 @@ from wgpr.service.limits import Limits
 from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
 from wgpr.service.logs import log
 from wgpr.service.metrics import Metrics
-from wgpr.service.writer import Close, Command, Reply, Writer
+from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
 # Seconds between two looks at which maps are to be saved.
 _TICK = 1.0
@@ -124,7 +124,7 @@ class Catalogue:
         async with self._opening:
             live_map = self[name]
             del self.maps[name]
-            self._writer_of(name).send(Close(name))
+            self._writer_of(name).send(Close(live_map.handle))
             await live_map.close()
             trash = self.folder / f".deleted-{secrets.token_hex(4)}"
             await asyncio.to_thread(live_map.folder.rename, trash)
@@ -167,17 +167,26 @@ class Catalogue:
         self.metrics.writer_starts.inc()
 
         def receive(reply: Reply | None) -> None:  # in a thread of the writer
-            live_map = self.maps.get(reply.name) if reply is not None else None
-            content = live_map.decoded(reply) if live_map is not None and reply is not None else None
+            live_map, content = self._map_of(reply), None
+            if live_map is not None and reply is not None:
+                try:
+                    content = live_map.decoded(reply)
+                except Exception as error:
+                    reply = Failed(reply.name, f"{type(error).__name__}: {error}")
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._receive, number, reply, live_map, content)
+                self._loop.call_soon_threadsafe(self._receive, number, reply, content)
 
         return Writer(receive)
 
-    def _receive(self, number: int, reply: Reply | None, live_map: LiveMap | None, content: Any) -> None:
+    def _map_of(self, reply: Reply | None) -> LiveMap | None:
+        """The map that a reply is for; None if it was deleted."""
+        handle = None if reply is None else reply.name
+        return next((live_map for live_map in list(self.maps.values()) if live_map.handle == handle), None)
+
+    def _receive(self, number: int, reply: Reply | None, content: Any) -> None:
         if reply is None:
             self._restart_writer(number)
-        elif live_map is not None and self.maps.get(reply.name) is live_map:
+        elif (live_map := self._map_of(reply)) is not None:
             live_map.receive(reply, content)
 
     def _restart_writer(self, number: int) -> None:

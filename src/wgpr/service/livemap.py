@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from copy import copy
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ _N_STATES = 8
 # Times that the writer may die while it learns the same rows of a map.
 _MOST_FAILURES = 3
 _CLOSED = "it was closed"
+
+_handles = count()
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def open_folder(folder: Path) -> Opened:
 class LiveMap:
     """definition : names and settings; model : that answers, None before the first row.
 
+    handle : its name for the writer. A map that is deleted and made again has another one.
     n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
     scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
     failure : why no more rows are taken, empty if they are.
@@ -102,6 +106,7 @@ class LiveMap:
         self, opened: Opened, send: Callable[[Command], None], threads: Executor, metrics: Metrics, max_waiting: int
     ) -> None:
         self.name, self.definition, self.model = opened.name, opened.definition, opened.model
+        self.handle = f"{opened.name}/{next(_handles)}"
         self.folder, self._journal = opened.folder, opened.journal
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
         self.n_accepted = opened.journal.n_rows
@@ -231,7 +236,7 @@ class LiveMap:
                 return
             if number != self._n_openings:  # the writer has died again
                 return
-            self._send(Open(self.name, self.definition, self.folder / SNAPSHOT if self.n_saved else None))
+            self._send(Open(self.handle, self.definition, self.folder / SNAPSHOT if self.n_saved else None))
             self._queue, self._is_open = queue, True
         for record in queue:
             self._note_range(record.rows)
@@ -246,7 +251,7 @@ class LiveMap:
             while self._queue and sum(map(len, parts)) + len(self._queue[0].rows) <= _PIECE:
                 parts.append(self._queue.popleft().rows)
             self._n_in_writer += 1
-            self._send(Learn(self.name, first, np.concatenate(parts)))
+            self._send(Learn(self.handle, first, np.concatenate(parts)))
 
     def decoded(self, reply: Reply) -> Any:
         """What a reply holds, made in the thread that received it."""
@@ -301,7 +306,7 @@ class LiveMap:
     def save_if_changed(self) -> None:
         if self.n_learned > self.n_saved and not self._is_saving and not self.failure:
             self._is_saving = True
-            self._send(Save(self.name))
+            self._send(Save(self.handle))
 
     async def _write_snapshot(self, saved: Saved) -> None:
         try:
