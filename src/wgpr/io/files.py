@@ -25,8 +25,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # POSIX: the new name must reach the disk too
-        _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(target.parent)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -45,6 +44,12 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a regular file and would be replaced by one; name another file")
     return target
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until names in the folder are on the disk."""
+    if hasattr(os, "O_DIRECTORY"):  # POSIX
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -223,8 +223,13 @@ def acceptable(accept: str, offered: Iterable[str]) -> str:
             wishes.append((float(text), kind.lower()))
         except ValueError:
             continue
+    unwanted = {kind for quality, kind in wishes if quality <= 0}
     for quality, kind in sorted(wishes, key=lambda wish: -wish[0]):
         for each in offered:
-            if quality > 0 and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*"):
+            if (
+                quality > 0
+                and each not in unwanted
+                and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*")
+            ):
                 return each
     raise ServiceError(406, f"the answer can be {', '.join(offered)}; name one of them in Accept")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.files import locked
+from wgpr.io.files import locked, sync_folder
 from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
@@ -23,7 +23,7 @@ from wgpr.service.logs import log
 from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 from wgpr.service.tiles import TileCache
-from wgpr.service.writer import Close, Command, Reply, Writer
+from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
 # Seconds between two looks at which maps are to be saved.
 _TICK = 1.0
@@ -51,7 +51,10 @@ class Catalogue:
         """Hold the folder, and learn, until the end of the block; then finish what was accepted, and save it."""
         message = f"another wgpr serve uses {self.folder}; stop it, or name another folder"
         with ExitStack() as stack:
+            missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
+            for path in missing:
+                sync_folder(path.parent)
             stack.enter_context(locked(self.folder / ".lock", message))
             found = self._checked_folders()
             self._loop = asyncio.get_running_loop()
@@ -127,7 +130,7 @@ class Catalogue:
         async with self._opening:
             live_map = self[name]
             del self.maps[name]
-            self._writer_of(name).send(Close(name))
+            self._writer_of(name).send(Close(live_map.handle))
             await live_map.close()
             trash = self.folder / f".deleted-{secrets.token_hex(4)}"
             await asyncio.to_thread(live_map.folder.rename, trash)
@@ -170,17 +173,26 @@ class Catalogue:
         self.metrics.writer_starts.inc()
 
         def receive(reply: Reply | None) -> None:  # in a thread of the writer
-            live_map = self.maps.get(reply.name) if reply is not None else None
-            content = live_map.decoded(reply) if live_map is not None and reply is not None else None
+            live_map, content = self._map_of(reply), None
+            if live_map is not None and reply is not None:
+                try:
+                    content = live_map.decoded(reply)
+                except Exception as error:
+                    reply = Failed(reply.name, f"{type(error).__name__}: {error}")
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._receive, number, reply, live_map, content)
+                self._loop.call_soon_threadsafe(self._receive, number, reply, content)
 
         return Writer(receive)
 
-    def _receive(self, number: int, reply: Reply | None, live_map: LiveMap | None, content: Any) -> None:
+    def _map_of(self, reply: Reply | None) -> LiveMap | None:
+        """The map that a reply is for; None if it was deleted."""
+        handle = None if reply is None else reply.name
+        return next((live_map for live_map in list(self.maps.values()) if live_map.handle == handle), None)
+
+    def _receive(self, number: int, reply: Reply | None, content: Any) -> None:
         if reply is None:
             self._restart_writer(number)
-        elif live_map is not None and self.maps.get(reply.name) is live_map:
+        elif (live_map := self._map_of(reply)) is not None:
             live_map.receive(reply, content)
 
     def _restart_writer(self, number: int) -> None:

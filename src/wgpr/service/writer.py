@@ -42,9 +42,10 @@ class Open(NamedTuple):
 
 
 class Learn(NamedTuple):
-    """rows : (n, d + 1), or (n, d + 2) with weights."""
+    """first : number of rows before these; rows : (n, d + 1), or (n, d + 2) with weights."""
 
     name: str
+    first: int
     rows: Array
 
 
@@ -100,7 +101,9 @@ class _Learning:
             made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
         self._forecasts, self._sender = Forecasts(), StateSender()
 
-    def learn(self, rows: Array) -> None:
+    def learn(self, first: int, rows: Array) -> None:
+        if first != n_seen(self._model):  # no row is learned twice or left out
+            raise ValueError(f"rows after the first {first:,} came after {n_seen(self._model):,}")
         n_columns = len(self._definition.inputs) + 1
         weights = rows[:, n_columns] if self._definition.weight is not None else None
         self._forecasts.learn(self._model, rows[:, :n_columns], weights, self._definition.columns[:n_columns])
@@ -149,7 +152,7 @@ def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
     if isinstance(command, Open):
         maps[name] = _Learning(command)
     if isinstance(command, Learn):
-        maps[name].learn(command.rows)
+        maps[name].learn(command.first, command.rows)
     return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
 
 
