@@ -13,7 +13,9 @@ from streams import travelling
 from wgpr.io.rows import learn_rows
 from wgpr.service import writer
 from wgpr.service.definition import Definition
+from wgpr.service.events import EventHub
 from wgpr.service.livemap import LiveMap, create_folder, open_folder
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 
 SURVEY = Definition(inputs=["east", "north"], target="depth", settings={"random_state": 0})
@@ -88,7 +90,8 @@ async def live(folder, hand, max_waiting=100_000, definition=SURVEY):
     if not folder.exists():
         create_folder(folder, definition)
     with ThreadPoolExecutor(4) as threads:
-        live_map = LiveMap(open_folder(folder), hand.send, threads, Metrics(), max_waiting)
+        events = MapEvents(folder.name, EventHub())
+        live_map = LiveMap(open_folder(folder), hand.send, threads, Metrics(), events, max_waiting)
         live_map.open_in_writer()
         try:
             yield live_map

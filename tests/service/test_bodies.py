@@ -63,7 +63,7 @@ def test_blank_lines_count_but_are_no_rows(end):
 def test_quoted_cells_over_several_lines_count_as_lines():
     text = 'east,note,north,depth\n1,"a\nb, c",2,3\n4,x,5,deep\n'
     problem = refusal(text.encode(), CSV)
-    assert (problem.status, problem.more) == (422, {"line": 4, "column": "depth"})
+    assert (problem.status_code, problem.more) == (422, {"line": 4, "column": "depth"})
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_content_types(content_type, kind):
 def test_other_content_types_are_refused(content_type):
     with pytest.raises(ServiceError, match=r"must be text/csv, application/x-ndjson or application/json") as refused:
         table_format(content_type)
-    assert refused.value.status == 415
+    assert refused.value.status_code == 415
 
 
 def test_answers_have_the_columns_in_their_order():
@@ -125,7 +125,7 @@ BAD = {
 @pytest.mark.parametrize(("kind", "text", "line", "column", "fault"), BAD.values(), ids=BAD)
 def test_a_bad_cell_is_named_by_line_and_column(kind, text, line, column, fault):
     problem = refusal(text.encode(), kind)
-    assert (problem.status, problem.more) == (422, {"line": line, "column": column})
+    assert (problem.status_code, problem.more) == (422, {"line": line, "column": column})
     assert problem.detail.startswith(f"line {line}, column '{column}': ")
     assert fault in problem.detail
     assert problem.detail.endswith("; correct it and send all rows again")
@@ -157,7 +157,7 @@ BAD_TABLES = {
 @pytest.mark.parametrize(("kind", "text", "fault"), BAD_TABLES.values(), ids=BAD_TABLES)
 def test_a_bad_table_is_refused(kind, text, fault):
     problem = refusal(text.encode(), kind)
-    assert problem.status == (400 if "NUL" in fault else 422)
+    assert problem.status_code == (400 if "NUL" in fault else 422)
     assert fault in problem.detail
 
 
@@ -169,7 +169,7 @@ def test_a_long_cell_is_not_repeated():
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_encodings_are_refused(kind):
     problem = refusal("øst".encode("latin-1"), kind)
-    assert problem.status == 400
+    assert problem.status_code == 400
     assert "byte 0 of the body is not UTF-8" in problem.detail
 
 
@@ -177,7 +177,7 @@ def test_other_encodings_are_refused(kind):
 def test_too_many_rows_are_refused(kind):
     assert len(read_table(encoded(kind), kind, NAMES, 20)[0]) == 20
     problem = refusal(encoded(kind), kind, most=19)
-    assert (problem.status, problem.detail) == (413, "the body has more than 19 rows; send it in parts")
+    assert (problem.status_code, problem.detail) == (413, "the body has more than 19 rows; send it in parts")
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, 1e-20, 1e20])
@@ -200,14 +200,14 @@ def test_gzip_is_undone():
 def test_other_compressions_are_refused(encoding):
     with pytest.raises(ServiceError, match="compressed by gzip only") as refused:
         decompressed(b"", encoding, 1000)
-    assert refused.value.status == 415
+    assert refused.value.status_code == 415
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 30, -9, -5, -1])
 def test_a_cut_stream_is_refused(cut):
     with pytest.raises(ServiceError, match="gzip stream; send it again") as refused:
         decompressed(gzip.compress(encoded(CSV))[:cut], "gzip", 10**6)
-    assert refused.value.status == 400
+    assert refused.value.status_code == 400
 
 
 def test_a_damaged_stream_is_refused():
@@ -221,7 +221,7 @@ def test_a_damaged_stream_is_refused():
 def test_a_body_that_becomes_too_large_is_refused():
     with pytest.raises(ServiceError, match="more than 999 bytes; send it in parts") as refused:
         decompressed(gzip.compress(bytes(1000)), "gzip", 999)
-    assert refused.value.status == 413
+    assert refused.value.status_code == 413
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory():
@@ -233,7 +233,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory():
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
-    assert refused.value.status == 413
+    assert refused.value.status_code == 413
 
 
 # What the client likes
@@ -260,4 +260,4 @@ def test_the_answer_is_what_the_client_likes_best(accept, kind):
 def test_nothing_acceptable_is_said(accept):
     with pytest.raises(ServiceError, match="the answer can be a/x, b/y; name one of them in Accept") as refused:
         acceptable(accept, ["a/x", "b/y"])
-    assert refused.value.status == 406
+    assert refused.value.status_code == 406

@@ -122,16 +122,16 @@ def test_maps_are_made_once(tmp_path):
             assert not await catalogue.create("lake", SURVEY)
             with pytest.raises(ServiceError, match="map lake exists with other columns or settings") as conflict:
                 await catalogue.create("lake", PAPER)
-            assert conflict.value.status == 409
+            assert conflict.value.status_code == 409
             await catalogue.create("river", SURVEY)
             with pytest.raises(ServiceError, match="no more are allowed; delete one") as many:
                 await catalogue.create("sea", SURVEY)
-            assert many.value.status == 507
+            assert many.value.status_code == 507
             await catalogue.delete("river")
             assert await catalogue.create("sea", SURVEY)
             with pytest.raises(ServiceError, match="there is no map river") as missing:
                 catalogue["river"]
-            assert missing.value.status == 404
+            assert missing.value.status_code == 404
 
     asyncio.run(scenario())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "sea"]
@@ -142,7 +142,7 @@ def test_no_map_is_made_on_a_full_disk(tmp_path):
         async with opened(tmp_path) as catalogue:
             with no_room(1000), pytest.raises(ServiceError, match=r"map lake cannot be made .*; make room") as full:
                 await catalogue.create("lake", SURVEY)
-            assert full.value.status == 507
+            assert full.value.status_code == 507
             assert [path.name for path in tmp_path.iterdir()] == [".lock"]
             assert await catalogue.create("lake", SURVEY)
             await learned(catalogue["lake"], ROWS[:10])

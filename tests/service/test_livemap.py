@@ -126,7 +126,7 @@ def test_a_key_that_was_seen_is_learned_once(folder, hand):
             assert (first.last, again.last, again.is_new) == (30, 30, False)
             with pytest.raises(ServiceError, match="used before with other rows") as conflict:
                 await live_map.accept(ROWS[30:40], "a")
-            assert conflict.value.status == 422
+            assert conflict.value.status_code == 422
             await live_map.accept(ROWS[30:40], "b")
             await hand.learn(live_map, 40)
             assert_served(live_map, ROWS[:40])
@@ -154,7 +154,7 @@ def test_a_queue_that_is_too_long_is_busy(folder, hand):
             await live_map.accept(ROWS[:40], None)
             with pytest.raises(ServiceError, match="40 rows wait to be learned; send these again later") as busy:
                 await live_map.accept(ROWS[40:60], None)
-            assert busy.value.status == 429
+            assert busy.value.status_code == 429
             assert int(busy.value.headers["Retry-After"]) >= 1
             await live_map.accept(ROWS[40:50], None)
             await hand.learn(live_map, 50)
@@ -414,10 +414,10 @@ def test_a_writer_that_always_dies_of_the_same_rows_fails_the_map(folder, hand):
                 hand.die(live_map)
             with pytest.raises(ServiceError, match=r"the rows are on the disk, but .* died again and again") as failed:
                 await waiting
-            assert failed.value.status == 503
+            assert failed.value.status_code == 503
             with pytest.raises(ServiceError, match="takes no rows") as refused:
                 await live_map.accept(ROWS[20:], None)
-            assert refused.value.status == 503
+            assert refused.value.status_code == 503
 
     asyncio.run(scenario())
     assert open_folder(folder).journal.n_rows == 20
@@ -449,10 +449,10 @@ def test_rows_that_cannot_be_learned_fail_the_map_and_stay(folder, hand, monkeyp
             assert "no Cholesky factor" in live_map.failure
             with pytest.raises(ServiceError, match="takes no rows") as refused:
                 await live_map.accept(ROWS[20:], None)
-            assert refused.value.status == 503
+            assert refused.value.status_code == 503
             with pytest.raises(ServiceError, match="the rows are on the disk") as waited:
                 await live_map.wait_until_learned(20)
-            assert waited.value.status == 503
+            assert waited.value.status_code == 503
             await asyncio.wait_for(live_map.finish(), 10)
         monkeypatch.undo()
         again = Hand()
@@ -501,7 +501,7 @@ def test_a_full_disk_is_507_and_loses_nothing(folder, hand):
             await live_map.accept(ROWS[:20], None)
             with no_room(40_000), pytest.raises(ServiceError, match="make room and send it again") as full:
                 await live_map.accept(large, "large")
-            assert full.value.status == 507
+            assert full.value.status_code == 507
             assert live_map.failure == ""
             await live_map.accept(ROWS[20:], None)
             await hand.learn(live_map, len(ROWS))
@@ -524,7 +524,7 @@ def test_after_a_failure_nothing_is_acknowledged(folder, hand, error):
             for _ in range(2):
                 with pytest.raises(ServiceError) as refused:
                     await live_map.accept(ROWS[20:], None)
-                assert refused.value.status == 503
+                assert refused.value.status_code == 503
             assert live_map.required_model().n_samples_seen_ == 20  # and it answers
             assert not live_map.is_ready
             await asyncio.wait_for(live_map.finish(), 10)
