@@ -522,3 +522,29 @@ def test_an_open_journal_is_held(journal):
     command = [sys.executable, "-c", HOLD.replace("argv[1]", "argv[1], timeout=0"), journal.path]
     done = subprocess.run(command, capture_output=True, text=True, input="\n")
     assert "database is locked" in done.stderr
+
+
+# What is written about it
+
+
+def test_what_is_written_about_it_can_be_replaced(journal, tmp_path):
+    about = {"target": "height", "maps": [None, "a"]}
+    journal.describe(about)
+    assert journal.about == about
+    copy = as_killed(journal.path.parent, tmp_path / "after a kill")
+    journal.close()
+    for path in (journal.path, copy / JOURNAL):
+        again = Journal.open(path)
+        assert again.about == about
+        assert_has(again, ROWS)
+        again.close()
+
+
+def test_nothing_is_written_about_it_on_a_full_or_failed_disk(journal):
+    about = journal.about
+    with no_room(journal.path.with_name(LOG).stat().st_size), pytest.raises(JournalFullError):
+        journal.describe({"target": "x" * 10_000})
+    assert journal.about == about
+    journal._has_failed = True
+    with pytest.raises(JournalFailedError, match="repair the disk"):
+        journal.describe({})
