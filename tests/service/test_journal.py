@@ -343,6 +343,16 @@ def test_another_file_is_refused(path, content):
         Journal.open(path)
 
 
+def test_a_file_that_was_refused_is_not_held(killed):
+    path = killed / JOURNAL
+    path.write_bytes(b"x" * 5000)
+    refusals = []  # tracebacks keep what was not closed
+    for _ in range(2):
+        with pytest.raises(JournalError, match="not a database") as refusal:
+            Journal.open(path)
+        refusals.append(refusal)
+
+
 def test_a_missing_journal_is_no_empty_one(path):
     with pytest.raises(FileNotFoundError, match="there is no journal"):
         Journal.open(path)

@@ -277,11 +277,15 @@ def _size(path: Path) -> int:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    except BaseException:
+        connection.close()  # which ends its lock
+        raise
     return connection
 
 
