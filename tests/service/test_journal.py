@@ -343,6 +343,16 @@ def test_another_file_is_refused(path, content):
         Journal.open(path)
 
 
+def test_a_file_that_was_refused_is_not_held(killed):
+    path = killed / JOURNAL
+    path.write_bytes(b"x" * 5000)
+    refusals = []  # tracebacks keep what was not closed
+    for _ in range(2):
+        with pytest.raises(JournalError, match="not a database") as refusal:
+            Journal.open(path)
+        refusals.append(refusal)
+
+
 def test_a_missing_journal_is_no_empty_one(path):
     with pytest.raises(FileNotFoundError, match="there is no journal"):
         Journal.open(path)
@@ -522,3 +532,29 @@ def test_an_open_journal_is_held(journal):
     command = [sys.executable, "-c", HOLD.replace("argv[1]", "argv[1], timeout=0"), journal.path]
     done = subprocess.run(command, capture_output=True, text=True, input="\n")
     assert "database is locked" in done.stderr
+
+
+# What is written about it
+
+
+def test_what_is_written_about_it_can_be_replaced(journal, tmp_path):
+    about = {"target": "height", "maps": [None, "a"]}
+    journal.describe(about)
+    assert journal.about == about
+    copy = as_killed(journal.path.parent, tmp_path / "after a kill")
+    journal.close()
+    for path in (journal.path, copy / JOURNAL):
+        again = Journal.open(path)
+        assert again.about == about
+        assert_has(again, ROWS)
+        again.close()
+
+
+def test_nothing_is_written_about_it_on_a_full_or_failed_disk(journal):
+    about = journal.about
+    with no_room(journal.path.with_name(LOG).stat().st_size), pytest.raises(JournalFullError):
+        journal.describe({"target": "x" * 10_000})
+    assert journal.about == about
+    journal._has_failed = True
+    with pytest.raises(JournalFailedError, match="repair the disk"):
+        journal.describe({})

@@ -18,13 +18,13 @@ from wgpr.io.files import check_destination
 METHOD_NAMES = ", ".join(METHODS)
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
-DataFiles = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DATA",
-        help="CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
-        "read in natural order (line2 before line10); - is standard input.",
-    ),
+_FILES = (
+    "CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
+    "read in natural order (line2 before line10); - is standard input."
+)
+DataFiles = Annotated[list[str], typer.Argument(metavar="DATA", help=_FILES)]
+DataFilesIfAny = Annotated[
+    list[str], typer.Argument(metavar="DATA", help=f"{_FILES} Leave it out to learn what an interrupted run has left.")
 ]
 X = Annotated[
     str, typer.Option("--x", metavar="NAMES", help="Columns of the inputs, by name or number: lon,lat or 1,2.")
@@ -54,6 +54,11 @@ At = Annotated[
     list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input, if there are more than two. Repeatable.")
 ]
 Level = Annotated[float, typer.Option(metavar="P", help="Probability of the interval from lower to upper.")]
+TOKEN_VARIABLE = "WGPR_TOKEN"
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help=f"Has the token that clients of a service send; or set {TOKEN_VARIABLE}."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _table_option = partial(typer.Option, rich_help_panel="How tables are read")
@@ -89,6 +94,16 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapper.__signature__ = signature(command).replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     return wrapper
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token of a service: in a file or, without one, in the environment; None if there is none."""
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error
 
 
 def split_names(text: str) -> list[str]:

@@ -1,15 +1,13 @@
 """`wgpr serve`: the live service."""
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform
-
-_TOKEN_VARIABLE = "WGPR_TOKEN"
 
 
 def serve(
@@ -18,10 +16,7 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"Has the token that clients must send; or set {_TOKEN_VARIABLE}."),
-    ] = None,
+    token_file: opt.TokenFile = None,
     allow_origin: Annotated[
         list[str], typer.Option(metavar="URL", help="Web site whose pages may ask. Repeatable.")
     ] = [],  # noqa: B006
@@ -55,7 +50,7 @@ def serve(
     except ImportError as error:
         raise ImportError(f'the service needs {error.name}; install it with pip install "wgpr[serve]"') from error
     try:
-        address = server.Address(host, port, _read_token(token_file), allow_origin)
+        address = server.Address(host, port, opt.read_token(token_file), allow_origin)
     except ValueError as error:
         raise UsageError(str(error)) from error
     log_to_standard_error()
@@ -69,12 +64,3 @@ def serve(
             f"serving {format_count(len(catalogue.maps), 'map')} of {folder}: open {url} ({url}/docs); Ctrl-C stops"
         ),
     )
-
-
-def _read_token(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get(_TOKEN_VARIABLE) or None
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error

@@ -79,6 +79,20 @@ def locked(lock: Path, message: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock file `lock`. No file is changed."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not _try_lock(descriptor, lock)
+    finally:
+        os.close(descriptor)
+
+
 def _try_lock(descriptor: int, lock: Path) -> bool:
     """Whether the lock was taken; not if another process has just released it and removed the file."""
     try:

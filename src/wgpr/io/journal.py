@@ -112,6 +112,7 @@ class Journal:
             raise JournalError(f"{log} is left of another journal; move it away, or put {path.name} back")
         try:
             with replace_file(path) as temporary, closing(_connect(temporary)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")  # `replace_file` waits for the disk
                 connection.executescript(_SCHEMA)
                 text = json.dumps(about, allow_nan=False)
                 connection.execute("INSERT INTO about VALUES (0, ?, ?)", (text, _crc(text)))
@@ -151,8 +152,7 @@ class Journal:
 
         Rows with a key that was seen are not written again.
         """
-        if self._has_failed:
-            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
+        self._require_working()
         last = self.n_rows
         with self._transaction():
             receipts: list[Receipt | KeyConflictError] = []
@@ -165,6 +165,14 @@ class Journal:
         if _size(_log_of(self.path)) > _MAX_WAL:
             self._checkpoint()
         return receipts
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """Replace what is written about the journal."""
+        self._require_working()
+        text = json.dumps(about, allow_nan=False)
+        with self._transaction():
+            self._connection.execute("UPDATE about SET text = ?, crc = ?", (text, _crc(text)))
+        self.about = about
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records with rows beyond the first `after`, in their order."""
@@ -216,6 +224,10 @@ class Journal:
             self._connection.execute(command, (*about_key, _crc(*about_key)))
         return receipt
 
+    def _require_working(self) -> None:
+        if self._has_failed:
+            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit what the block does, and wait for the disk. If it fails or is interrupted, nothing is done."""
@@ -265,11 +277,15 @@ def _size(path: Path) -> int:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    except BaseException:
+        connection.close()  # which ends its lock
+        raise
     return connection
 
 
