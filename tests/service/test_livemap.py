@@ -638,6 +638,23 @@ def test_a_snapshot_without_the_rows_after_it_is_refused(folder, hand):
     open_folder(folder).journal.close()
 
 
+def test_files_that_a_crash_left_unfinished_are_removed(folder, monkeypatch):
+    create_folder(folder, SURVEY)
+
+    def crash(*_):
+        raise SystemExit
+
+    monkeypatch.setattr(files.os, "replace", crash)
+    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
+    with pytest.raises(SystemExit):
+        files.write_file(folder / SNAPSHOT, b"half of a snapshot")
+    monkeypatch.undo()
+    (folder / ".git").write_text("of somebody else")
+    assert len(list(folder.iterdir())) == 3
+    open_folder(folder).journal.close()
+    assert sorted(path.name for path in folder.iterdir()) == [".git", JOURNAL]
+
+
 def test_a_damaged_snapshot_is_refused(folder):
     folder.mkdir()
     (folder / SNAPSHOT).write_bytes(direct_bytes(ROWS[:50])[:-1])

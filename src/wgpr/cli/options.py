@@ -54,11 +54,6 @@ At = Annotated[
     list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input, if there are more than two. Repeatable.")
 ]
 Level = Annotated[float, typer.Option(metavar="P", help="Probability of the interval from lower to upper.")]
-TOKEN_VARIABLE = "WGPR_TOKEN"
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help=f"Has the token that clients of a service send; or set {TOKEN_VARIABLE}."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _table_option = partial(typer.Option, rich_help_panel="How tables are read")
@@ -94,16 +89,6 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapper.__signature__ = signature(command).replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     return wrapper
-
-
-def read_token(path: Path | None) -> str | None:
-    """The token of a service: in a file or, without one, in the environment; None if there is none."""
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error
 
 
 def split_names(text: str) -> list[str]:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.token import TokenFile, read_token
+from wgpr.service.process import start_process
 
 
 def serve(
@@ -16,7 +17,7 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")] = 8000,
-    token_file: opt.TokenFile = None,
+    token_file: TokenFile = None,
     allow_origin: Annotated[
         list[str], typer.Option(metavar="URL", help="Web site whose pages may ask. Repeatable.")
     ] = [],  # noqa: B006
@@ -39,18 +40,16 @@ def serve(
     """
     if folder is None and not demo:
         raise UsageError("name a FOLDER for the maps, or use --demo")
-    folder = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-"))
+    folder, token = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-")), read_token(token_file)
+    process = start_process()  # it imports what it needs while this process does the same
     try:
-        from wgpr.service.writer import prepare_processes
-
-        prepare_processes()
         from wgpr.service import server
         from wgpr.service.limits import Limits
         from wgpr.service.logs import log_to_standard_error
     except ImportError as error:
         raise ImportError(f'the service needs {error.name}; install it with pip install "wgpr[serve]"') from error
     try:
-        address = server.Address(host, port, opt.read_token(token_file), allow_origin)
+        address = server.Address(host, port, token, allow_origin)
     except ValueError as error:
         raise UsageError(str(error)) from error
     log_to_standard_error()
@@ -59,6 +58,7 @@ def serve(
         address,
         limits=Limits(rows_waiting=max_waiting),
         n_writers=writers or None,
+        process=process,
         is_demo=demo,
         started=lambda catalogue, url: inform(
             f"serving {format_count(len(catalogue.maps), 'map')} of {folder}: open {url} ({url}/docs); Ctrl-C stops"

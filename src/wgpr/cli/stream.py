@@ -16,6 +16,7 @@ from wgpr.cli.lines import Line, LineError, LineParser, leave_out, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
+from wgpr.cli.token import TokenFile, read_token
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
 
@@ -25,7 +26,7 @@ def stream(
     to: Annotated[
         str, typer.Option(metavar="URL", help="Send rows to this map of a service, in place of MAP. See 'wgpr serve'.")
     ] = "",
-    token_file: opt.TokenFile = None,
+    token_file: TokenFile = None,
     x: opt.X = "",
     y: opt.Y = "",
     weight: opt.Weight = "",
@@ -58,7 +59,7 @@ def stream(
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
-        token = opt.read_token(token_file)
+        token = read_token(token_file)
         with remote_session(to, token, said, level, report_every, strict=strict, force=force) as remote:
             run_stream(remote, strict=strict, force=force)
         return

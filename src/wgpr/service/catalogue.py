@@ -22,6 +22,7 @@ from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
 from wgpr.service.logs import log
 from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
+from wgpr.service.process import StartedProcess
 from wgpr.service.tiles import TileCache
 from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
@@ -32,10 +33,18 @@ _TICK = 1.0
 class Catalogue:
     """The maps by name, the writer's processes, and the threads for journals and answers.
 
+    started : a process that learns, which was started before.
     Open it with `async with`. On entering, all journals and snapshots are checked; damage raises an error.
     """
 
-    def __init__(self, folder: Path, limits: Limits | None = None, n_writers: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        n_writers: int | None = None,
+        started: StartedProcess | None = None,
+    ) -> None:
+        self._started = started
         self.folder, self.limits, self.metrics = folder, limits or Limits(), Metrics()
         self.maps: dict[str, LiveMap] = {}
         self.hub, self.tiles = EventHub(), TileCache()
@@ -182,7 +191,8 @@ class Catalogue:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._receive, number, reply, content)
 
-        return Writer(receive)
+        started, self._started = self._started, None
+        return Writer(receive, started)
 
     def _map_of(self, reply: Reply | None) -> LiveMap | None:
         """The map that a reply is for; None if it was deleted."""

@@ -78,6 +78,9 @@ def create_folder(folder: Path, definition: Definition) -> None:
 def open_folder(folder: Path) -> Opened:
     """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
     snapshot, path = folder / SNAPSHOT, folder / JOURNAL
+    for name in (SNAPSHOT, JOURNAL):
+        for left in folder.glob(f".????????.{name}*"):  # a file that a crash kept from getting its name
+            left.unlink()
     model = load(snapshot) if snapshot.exists() else None
     if not path.exists():
         if model is None:

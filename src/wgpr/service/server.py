@@ -19,6 +19,7 @@ from wgpr.service.demo import survey
 from wgpr.service.guard import is_loopback
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
+from wgpr.service.process import StartedProcess
 
 _LEAST_TOKEN = 16
 _STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name)]
@@ -49,14 +50,15 @@ def serve(
     *,
     limits: Limits | None = None,
     n_writers: int | None = None,
+    process: StartedProcess | None = None,
     is_demo: bool = False,
     started: Callable[[Catalogue, str], None] = lambda catalogue, url: None,
 ) -> None:
     """Serve the maps of a folder until SIGTERM or Ctrl-C; then finish what was accepted, and save it.
 
-    is_demo : also survey the demo's terrain. started : is called when the service listens, with its address.
+    process : that learns, if it was started before. is_demo : also survey the demo's terrain. started : is called when the service listens, with its address.
     """
-    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, is_demo, started))
+    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, process, is_demo, started))
 
 
 class _Server(uvicorn.Server):
@@ -89,11 +91,12 @@ async def _serve(
     address: Address,
     limits: Limits,
     n_writers: int | None,
+    process: StartedProcess | None,
     is_demo: bool,
     started: Callable[[Catalogue, str], None],
 ) -> None:
     with bound(address) as listening:
-        async with Catalogue(folder, limits, n_writers).opened() as catalogue:
+        async with Catalogue(folder, limits, n_writers, process).opened() as catalogue:
             server = new_server(catalogue, address)
             with _stopping(server, catalogue):
                 host, port = listening.getsockname()[:2]

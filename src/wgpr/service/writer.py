@@ -6,14 +6,12 @@ writes no files, and ends when the service does.
 """
 
 import io
-import multiprocessing
 import os
 import pickle
 import signal
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,6 +26,7 @@ from wgpr.io.maps import load
 from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
+from wgpr.service.process import StartedProcess, start_process
 
 # Memory for the factorised matrices of forecasts, for each map.
 _CACHE_BYTES = 2**24
@@ -236,33 +235,15 @@ def _parts(state: State) -> list[Any]:
 # In the service
 
 
-def process_context() -> Any:
-    """How processes are started: by a server that has imported what they need, where there is such a thing."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["wgpr.service.writer", "wgpr.estimators.regressors"])
-    return context
-
-
-def prepare_processes() -> None:
-    """Begin to import what writers need, in the background. Without this the first writer starts later."""
-    if process_context().get_start_method() == "forkserver":
-        forkserver.ensure_running()
-
-
 class Writer:
     """The process that learns, and two threads that talk with it.
 
     receive : is called with each reply, in a thread, and with None when the process has ended.
+    started : the process; by default it is started now.
     """
 
-    def __init__(self, receive: Callable[[Reply | None], None]) -> None:
-        context = process_context()
-        self._connection, other_end = context.Pipe()
-        self._process = context.Process(target=run, args=(other_end,), name="wgpr-writer", daemon=True)
-        self._process.start()
-        other_end.close()
+    def __init__(self, receive: Callable[[Reply | None], None], started: StartedProcess | None = None) -> None:
+        self._process, self._connection = started or start_process()
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._receive = receive
         self._threads = [Thread(target=self._send_all, daemon=True), Thread(target=self._receive_all, daemon=True)]
