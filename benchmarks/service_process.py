@@ -77,6 +77,10 @@ def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterat
             try:
                 yield Served(_port(log, process), process.pid, maps, log)
             finally:
+                if process.poll() is not None:
+                    print(
+                        f"the service has ended with {process.returncode}: {log.read_text()[-3000:]}", file=sys.stderr
+                    )
                 process.terminate()
                 try:
                     process.wait(timeout=120.0)
