@@ -12,6 +12,9 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 
+from wgpr.estimators.regressors import METHODS
+from wgpr.io.settings import settings_of
+
 CHECKS = [
     not_a_server_error,
     checks.status_code_conformance,
@@ -22,6 +25,7 @@ CHECKS = [
     checks.unsupported_method,
 ]
 
+_PUT = "PUT /maps/{name}"
 _TABLES = ("POST /maps/{name}/rows", "POST /maps/{name}/predict")
 
 
@@ -51,22 +55,44 @@ def operations(url):
 def try_operation(url, operation, names, columns, n_examples, answers, a_seed=0):
     """Send generated requests to maps of these names, None for generated ones, and judge the answers.
 
-    columns : of the maps, for bodies that fit. Half of the requests fit the description, half of them do not.
+    columns : of the maps, for bodies that fit. The others are half requests that fit the description, and half that do
+    not. n_examples : of each kind, for each name.
     """
     session = requests.Session()
 
     def send(case):
         answers.add(case, case.call(base_url=url, session=session))
 
+    def send_body(case, body):
+        case.body = body
+        send(case)
+        if operation.label == _PUT:
+            session.delete(f"{url}{case.formatted_path}")
+
     for name in names if "{name}" in operation.path else [None]:
         fixed = {} if name is None else {"path_parameters": {"name": name}}
         for mode in GenerationMode:
-            strategy = operation.as_strategy(generation_mode=mode, **fixed)
-            _run(send, n_examples, a_seed, case=strategy)
-        if name is not None and operation.label in _TABLES:
-            _run(lambda case, body: send(_with_body(case, body)), n_examples, a_seed,
-                 case=operation.as_strategy(media_type="application/json", body={}, **fixed),
-                 body=tables(columns))  # fmt: skip
+            _run(send, n_examples, a_seed, case=operation.as_strategy(generation_mode=mode, **fixed))
+        if name is not None and operation.label in (_PUT, *_TABLES):
+            case = operation.as_strategy(media_type="application/json", body={}, **fixed)
+            body = definitions() if operation.label == _PUT else tables(columns)
+            _run(send_body, n_examples, a_seed, case=case, body=body)
+
+
+def definitions():
+    """Maps of every method, with settings that exist and values that may make no sense."""
+    values = st.sampled_from(
+        ["auto", "nearest", "never", "se", "x", [], [1], {}, {"object": "BestFew"}, {"number": "inf"}]
+    )
+    values |= st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+
+    def of_method(method):
+        settings = st.dictionaries(st.sampled_from([*settings_of(method)]), values, max_size=2)
+        return st.fixed_dictionaries(
+            {"inputs": st.just(["a"]), "target": st.just("y"), "method": st.just(method), "settings": settings}
+        )
+
+    return st.sampled_from([*METHODS]).flatmap(of_method)
 
 
 def tables(columns):
@@ -74,11 +100,6 @@ def tables(columns):
     numbers = st.floats(-1e99, 1e99, allow_nan=False) | st.integers(-10, 10)
     rows = st.lists(st.tuples(*[numbers] * len(columns)), min_size=1, max_size=30)
     return rows.map(lambda rows: dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
-
-
-def _with_body(case, body):
-    case.body = body
-    return case
 
 
 def _run(function, n_examples, a_seed, **strategies):

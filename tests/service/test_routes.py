@@ -241,6 +241,8 @@ BAD_ROWS = [
     ('{"east": 1, "north": NaN, "depth": 3}\n', LINES, 1, None, "not JSON"),
     ('{"east": 1, "north": 1e999, "depth": 3}\n', LINES, 1, "north", "inf"),
     ("[1, 2, 3]\n", LINES, 1, None, "must be an object"),
+    ('{"east": 1, "north": 2, "depth": 3, "east": 4}\n', LINES, 1, None, "a name is there twice"),
+    ('{"east": [1], "north": [2], "depth": [3], "east": [4]}', COLUMNS, None, None, "a name is there twice"),
     ('{"east": 1, "north": 2, "depth": 3\n', LINES, 1, None, "not JSON"),
     ('{"east": [1], "north": [2, 3], "depth": [3]}', COLUMNS, None, None, "equally long"),
     ('{"east": [1], "depth": [3]}', COLUMNS, None, None, "'north' is missing"),

@@ -171,9 +171,17 @@ def _json(text: str, what: str, **more: Any) -> Any:
         raise ValueError(f"{name} is no number of JSON")
 
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ServiceError(422, f"{what} is not JSON ({str(error)[:100]}); correct it", **more) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. If a name is there twice, it is not known which value counts."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name is there twice")
+    return content
 
 
 def _numbers(
