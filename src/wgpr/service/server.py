@@ -56,7 +56,8 @@ def serve(
 ) -> None:
     """Serve the maps of a folder until SIGTERM or Ctrl-C; then finish what was accepted, and save it.
 
-    process : that learns, if it was started before. is_demo : also survey the demo's terrain. started : is called when the service listens, with its address.
+    process : that learns, if it was started before. is_demo : also survey the demo's terrain.
+    started : is called when the service listens, with its address.
     """
     asyncio.run(_serve(folder, address, limits or Limits(), n_writers, process, is_demo, started))
 
