@@ -14,6 +14,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 
@@ -70,6 +71,7 @@ def together(picture):
         subprocess.Popen([*serve, folder], stderr=subprocess.PIPE, text=True) as service,
     ):
         url = re.search(r"http://[\d.:]+", service.stderr.readline())[0] + "/maps/bay"
+        Thread(target=service.stderr.read, daemon=True).start()  # its log, so that it need not wait
         with (
             subprocess.Popen([sys.executable, __file__, "sonar", url], **pipes) as boat,
             subprocess.Popen([sys.executable, __file__, "planner", url], **pipes) as plan,
