@@ -28,6 +28,7 @@ export class Line {
     return { width: this.element.clientWidth - 32, height: this.element.clientHeight - 72 };
   }
 
+  isOutOfShape = false;
   fit() {}
   show() {}
   setSlice() {}

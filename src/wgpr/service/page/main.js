@@ -187,7 +187,10 @@ function learned(event) {
   Object.assign(summary, describe({ ...summary, ...event, name: summary.name, extent }));
   showNumbers(summary);
   addError(event);
-  if (state.view) {
+  if (state.view?.isOutOfShape) {
+    state.view.remove();
+    showView();
+  } else if (state.view) {
     const columns = summary.inputs.length > 1 ? summary.columns : [0];
     state.view.changed(event.boxes?.map((box) => box.map((corner) => columns.map((column) => corner[column]))) ?? null);
   } else showView();

@@ -48,6 +48,11 @@ export class Surface {
     pointed(centre.lng, centre.lat, true);
   }
 
+  /** Whether the extent has grown so much that the axes need another scale. */
+  get isOutOfShape() {
+    return Math.abs(Math.log10(aspectOf(this.summary) / this.aspect)) >= 1;
+  }
+
   /** Show the whole extent, unless the user has moved the map. */
   fit() {
     const extent = this.summary.plane;
@@ -217,11 +222,14 @@ export class Surface {
   }
 }
 
-function aspectOf({ plane: extent }) {
-  if (!extent) return 1;
-  const [width, height] = extent.map(([low, high]) => high - low);
-  const ratio = height / width;
-  return ratio > 20 || ratio < 1 / 20 ? 10 ** Math.round(Math.log10(ratio || 1)) || 1 : 1;
+/** Units of the second axis for one of the first: one, unless they are of different kinds and very different sizes. */
+function aspectOf({ plane: extent, columns, inputs }) {
+  const names = columns.map((column) => inputs[column]);
+  const units = names.map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
+  const arePlaces = names.every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
+  const ratio = extent ? (extent[1][1] - extent[1][0]) / (extent[0][1] - extent[0][0]) : 1;
+  const isExtreme = Number.isFinite(ratio) && (ratio > 50 || (ratio > 0 && ratio < 1 / 50));
+  return arePlaces || (units[0] && units[0] === units[1]) || !isExtreme ? 1 : 10 ** Math.round(Math.log10(ratio));
 }
 
 function plane(tile, number) {
