@@ -1,12 +1,14 @@
-"""Settings of Hypothesis and of BLAS, and where the data sets are."""
+"""Settings of Hypothesis and of BLAS, where the data sets are, and how a command is run."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from threads import set_blas_threads
+from wgpr.cli import app as cli
 
 settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
@@ -33,3 +35,19 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the data sets are not here: there is no folder {folder}")
     return folder
+
+
+@pytest.fixture
+def wgpr(monkeypatch, capsys):
+    """Runs a command in this process: exit code, standard output and standard error."""
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "argv", ["wgpr", *map(str, arguments)])
+        Path(".stdin").write_text(stdin)
+        with open(".stdin") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        return (stop.value.code, *capsys.readouterr())
+
+    return run

@@ -21,6 +21,7 @@ from wgpr import (
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.gp.exact import ExactLearner
 from wgpr.gp.gaussian import Gaussian
+from wgpr.io import container
 
 
 def published(**settings):
@@ -188,3 +189,12 @@ def _answers(estimator):
     """Mean and standard deviation at `queries()`, with the names of the features if there are any."""
     X, names = queries(n_features=estimator.n_features_in_), getattr(estimator, "feature_names_in_", None)
     return estimator.predict(X if names is None else pd.DataFrame(X, columns=names), return_std=True)
+
+
+def assert_same_map_files(data, other):
+    """Two map files hold the same bits, but for the durations of steps."""
+    first, second = container.decode(data), container.decode(other)
+    assert first.header == second.header
+    assert first.arrays.keys() == second.arrays.keys()
+    different = [name for name in first.arrays if first.arrays[name].tobytes() != second.arrays[name].tobytes()]
+    assert set(different) <= {"step_seconds"}, f"these differ: {different}"

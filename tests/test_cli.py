@@ -2,14 +2,13 @@
 
 import io
 import json
-import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,8 @@ import pytest
 from rich.console import Console
 from typer.main import get_command
 
-from streams import assert_same_learning, travelling
+from command_line import NAMES, SETTINGS, SMALL, child, exit_code, survey, write_survey
+from streams import assert_same_learning
 from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
@@ -28,80 +28,12 @@ from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
-SETTINGS = {"threshold": 1.0, "batch_size": 20, "n_inducing": 10, "optimizer_iterations": 5, "random_state": 0}
-SMALL = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
-NAMES = ["east", "north", "depth"]
 JSON_LINES = {"orient": "records", "lines": True}
 
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def wgpr(monkeypatch, capsys):
-    """Runs a command in this process: exit code, standard output and standard error."""
-
-    def run(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "argv", ["wgpr", *map(str, arguments)])
-        Path(".stdin").write_text(stdin)
-        with open(".stdin") as file:
-            monkeypatch.setattr(sys, "stdin", file)
-            with pytest.raises(SystemExit) as stop:
-                cli.main()
-        return (stop.value.code, *capsys.readouterr())
-
-    return run
-
-
-def _run_child(arguments, descriptors, others, is_ignoring_interrupts):
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-    for other in others:
-        os.close(other)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-    # A shell may have told pytest, as a job in the background, to ignore Ctrl-C.
-    signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignoring_interrupts else signal.default_int_handler)
-    sys.argv = ["wgpr", *map(str, arguments)]
-    cli.main()
-
-
-@contextmanager
-def child(*arguments, is_ignoring_interrupts=False):
-    """A command in a process of its own, with pipes `stdin`, `stdout` and `stderr`; it is killed in the end.
-
-    It is forked, so that it is there at once: imports take seconds.
-    """
-    (input_, stdin), (stdout, output), (stderr, errors) = os.pipe(), os.pipe(), os.pipe()
-    process = multiprocessing.get_context("fork").Process(
-        target=_run_child, args=(arguments, (input_, output, errors), (stdin, stdout, stderr), is_ignoring_interrupts)
-    )
-    process.start()
-    for descriptor in (input_, output, errors):
-        os.close(descriptor)
-    with open(stdin, "w") as process.stdin, open(stdout) as process.stdout, open(stderr) as process.stderr:
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.join()
-
-
-def exit_code(process):
-    process.join(60)
-    return process.exitcode
-
-
-def survey(n=110, seed=0):
-    X, y = travelling(n, seed=seed)
-    return pd.DataFrame(np.column_stack([X, y]), columns=NAMES)
-
-
-def write_survey(path, n=110, seed=0, **options):
-    frame = survey(n, seed)
-    frame.to_csv(path, index=False, **options)
-    return frame
 
 
 @pytest.fixture(scope="module")

@@ -423,3 +423,17 @@ def test_the_bound_gets_as_large_as_by_scipy_with_fewer_evaluations(learn_inputs
         not learn_inputs
     ):  # with pseudo-inputs there are many maxima, and each search finds the higher one about as often
         assert np.min(ours - scipys) > -0.5
+
+
+def test_the_unit_of_the_inputs_does_not_matter():
+    """In powers of two, which change no digit."""
+    kernel, rng = ALL_KERNELS[0], np.random.default_rng(0)
+    X, fits = rng.uniform(0.0, 5.0, (60, 2)), []
+    y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=60)
+    for unit in (1.0, 1024.0):
+        scales = Scales.of(unit * X, y, 0.0)
+        theta, prior = default_hyperparameters(kernel, scales), HyperPrior.of_new_model(kernel, scales)
+        observations = Observations(kernel, unit * X, y)
+        fits.append(optimize.maximize_bound(observations, theta, unit * X[:12], scales, prior, max_iter=10))
+    assert fits[1].value == pytest.approx(fits[0].value, rel=1e-6)
+    np.testing.assert_allclose(fits[1].Z / 1024.0, fits[0].Z, rtol=1e-6)

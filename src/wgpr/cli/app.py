@@ -26,9 +26,9 @@ COMMANDS = {
     "info": ("show", "Print what is in a map: settings, models, extents, size, last steps."),
     "plot": ("show", "Draw a map: mean, uncertainty, regions of the local models, and the history of decisions."),
     "settings": ("settings", "List the methods, or explain the settings of one."),
-    "compact": ("saving", "Make a small copy of a map for a slow link: float32, only what prediction needs."),
-    "diff": ("saving", "Save what changed in a map, for a slow link: only the local models that learned something."),
-    "apply": ("saving", "Apply a difference to a map."),
+    "compact": ("slow_link", "Make a small copy of a map for a slow link: float32, only what prediction needs."),
+    "diff": ("slow_link", "Save what changed in a map, for a slow link: only the local models that learned something."),
+    "apply": ("slow_link", "Apply a difference to a map."),
 }
 
 

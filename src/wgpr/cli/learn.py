@@ -1,5 +1,9 @@
-"""`wgpr fit` and `wgpr update`. Rows are checked before they are learned; what is learned is saved if interrupted."""
+"""`wgpr fit` and `wgpr update`. Rows are checked before they are learned; what is learned is saved if interrupted.
 
+`wgpr update` writes rows to a journal before it learns them, so that they are not lost if it is killed.
+"""
+
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,16 +24,16 @@ from wgpr.cli.console import (
     progress_bar,
     warn,
 )
-from wgpr.cli.plausibility import TableCheck
-from wgpr.cli.saving import MapWriter, map_writer
+from wgpr.cli.plausibility import TableCheck, note_tables
+from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.io.columns import columns_of_map, columns_to_learn
-from wgpr.io.maps import load
+from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
 
-# Rows between two updates of the progress bar; an interruption loses no more than these.
+# Rows between two updates of the progress bar, and in a commit to the journal. An interrupted `fit` loses no more.
 _PIECE = 500
 
 
@@ -67,7 +71,7 @@ def fit(
 @opt.with_table_options
 def update(
     map_file: opt.MapFile,
-    data: opt.DataFiles,
+    data: opt.DataFilesIfAny = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="MAP", help="Save here and leave the old map as it is.")
     ] = None,
@@ -82,18 +86,41 @@ def update(
     """Learn more rows, exactly as if the map had learned all rows at once.
 
     The old map is kept as MAP~. Values far outside of what the map knows, and files that it has learned before, are
-    errors unless --force is given.
+    errors unless --force is given. If the command is killed, the rows that it has taken are in a journal beside the
+    map. The next one learns them first, also without DATA.
 
     Example: `wgpr update lake.map tuesday.csv`
     """
     opt.check_output(output or map_file, *expand(data))
-    with map_writer(output or map_file) as writer:
-        table, model = open_table(data, tables), load(map_file)
+    is_in_place = output is None or os.path.realpath(output) == os.path.realpath(map_file)
+    with map_writer(output or map_file, continues=is_in_place) as writer:
+        if not data:
+            _learn_journal(writer, is_in_place)
+            return
+        table = open_table(data, tables)
+        model = writer.load() if is_in_place else read_map(map_file)
         require_online(model)
         require_weights(model, weight)
         columns = columns_of_map(model, table, opt.split_names(x), y or None, weight)
         announce_columns(columns, columns, columns[-1], has_weights=bool(weight))  # the map names them
-        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, force=force))
+        are_learned = learn_table(
+            model,
+            table,
+            columns,
+            writer,
+            has_weights=bool(weight),
+            skip=skip,
+            force=force,
+            has_journal=is_in_place,
+        )
+        exit_unless(are_learned)
+
+
+def _learn_journal(writer: MapWriter, is_in_place: bool) -> None:
+    """Learn what an interrupted run has left."""
+    if not is_in_place or not writer.has_journal:
+        raise UsageError(f"there is nothing to learn: no run on {writer.path} was interrupted; name DATA")
+    writer.load()
 
 
 def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
@@ -135,30 +162,33 @@ def learn_table(
     has_weights: bool = False,
     skip: int,
     force: bool = False,
+    has_journal: bool = False,
 ) -> bool:
     """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
 
     All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
     columns : inputs, target and, if it has_weights, last these; skip : rows to leave out at the beginning.
-    force : learn rows that are doubtful, with a warning.
+    force : learn rows that are doubtful, with a warning; has_journal : write rows to the journal before.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
-    check = TableCheck(model, is_strict=n_before > 0 and not force, has_weights=has_weights)
+    check = TableCheck(model, is_strict=n_before > 0 and not force, has_weights=has_weights, skip=skip)
     with interruptible():
         try:
             if not table.is_pipe:
                 _check_all(check, table, columns, skip)
-            _learn(model, check, table, columns, skip)
+            _learn(model, check, table, columns, skip, writer if has_journal else None)
         except KeyboardInterrupt:
             stopped_by = "interrupted"
-        except TableError as error:
+            if isinstance(model, OnlineRegressor):
+                writer.catch_up(model)
+        except (TableError, JournalFullError, JournalFailedError) as error:
             stopped_by = str(error)
     n_rows = n_seen(model) - n_before
     if not n_rows:
         reason = stopped_by or f"there are no rows beyond the first {skip:,} (--skip)"
         raise TableError(f"{reason}; nothing was learned and no map was written")
-    check.record_tables(model, n_rows)
+    note_tables(model, check.tables, n_rows)
     _print_result(model, table, n_rows, time.perf_counter() - started)
     writer.save(model)
     if stopped_by:
@@ -183,8 +213,15 @@ def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         n_rows = max(0, n_rows - len(chunk.values))
 
 
-def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
-    """Learn a table, which was checked unless it is a pipe."""
+def _learn(
+    model: EnsembleRegressor,
+    check: TableCheck,
+    table: Table,
+    columns: Sequence[str],
+    skip: int,
+    journal: MapWriter | None,
+) -> None:
+    """Learn a table, which was checked unless it is a pipe. journal : where rows are written before, if anywhere."""
     chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
     if table.is_pipe:
         chunks = map(check.add, chunks)
@@ -195,6 +232,9 @@ def _learn(model: EnsembleRegressor, check: TableCheck, table: Table, columns: S
     with progress_bar("learning", n_rows) as show:
         for chunk in chunks:
             rows, weights = check.split(chunk)
+            if journal is not None:
+                names, has_weights = columns[: rows.shape[1]], weights is not None
+                journal.keep(chunk.values, model, names, has_weights=has_weights, tables=check.tables)
             learn_rows(model, rows, weights, columns)
             n_learned += len(chunk.values)
             rate = n_learned / (time.perf_counter() - started)

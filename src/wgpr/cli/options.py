@@ -18,13 +18,13 @@ from wgpr.io.files import check_destination
 METHOD_NAMES = ", ".join(METHODS)
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
-DataFiles = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DATA",
-        help="CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
-        "read in natural order (line2 before line10); - is standard input.",
-    ),
+_FILES = (
+    "CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
+    "read in natural order (line2 before line10); - is standard input."
+)
+DataFiles = Annotated[list[str], typer.Argument(metavar="DATA", help=_FILES)]
+DataFilesIfAny = Annotated[
+    list[str], typer.Argument(metavar="DATA", help=f"{_FILES} Leave it out to learn what an interrupted run has left.")
 ]
 X = Annotated[
     str, typer.Option("--x", metavar="NAMES", help="Columns of the inputs, by name or number: lon,lat or 1,2.")

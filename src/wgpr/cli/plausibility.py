@@ -1,6 +1,6 @@
 """Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -24,11 +24,11 @@ class TableCheck:
     """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
     is_strict : a problem is an error; otherwise it is a warning, but for values that cannot be learned.
-    has_weights : whether the last column has weights.
+    has_weights : whether the last column has weights; skip : rows that were left out before.
     """
 
-    def __init__(self, model: EnsembleRegressor, *, is_strict: bool, has_weights: bool = False) -> None:
-        self._has_weights = has_weights
+    def __init__(self, model: EnsembleRegressor, *, is_strict: bool, has_weights: bool = False, skip: int = 0) -> None:
+        self._has_weights, self._skip = has_weights, skip
         self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
@@ -61,8 +61,10 @@ class TableCheck:
         self._files[chunk.file] = self.n_rows, _fingerprint(chunk.values, _MAX_HEAD)
         for n_rows, fingerprint in map(str.split, self._learned):
             if _fingerprint(chunk.values, int(fingerprint.partition(":")[0])) == fingerprint:
-                remedy = f"leave them out (--skip {n_rows}) or learn them again (--force)"
-                yield f"{chunk.file} begins with rows that the map has learned before; {remedy}"
+                n_known = self._skip + int(n_rows)
+                remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {n_known})"
+                fault = f"{chunk.file} begins with rows that the map has learned before"
+                yield f"{fault}; {remedy} or learn them again (--force)"
                 return
 
     def _far_values(self, chunk: Chunk) -> Iterator[str]:
@@ -81,13 +83,24 @@ class TableCheck:
                 remedy = f"check the units, or leave it out (--nodata {value:.15g})"
                 yield f"{place} {known.describe(column)}{more}; {remedy}"
 
-    def record_tables(self, model: EnsembleRegressor, n_learned: int) -> None:
-        """Note in the model that the first `n_learned` rows were learned."""
-        starts = [start for start, _ in self._files.values()]
-        ends = [min(end, n_learned) for end in (*starts[1:], n_learned)]
-        files = zip(starts, ends, self._files.values(), strict=True)
-        new = [f"{end - start} {print_}" for start, end, (_, print_) in files if end - start >= _MIN_HEAD]
-        model._learned_tables = (*self._learned, *new)[-_MAX_TABLES:]
+    @property
+    def tables(self) -> list[tuple[int, str]]:
+        """Number of rows before each file, and the fingerprint of its first rows."""
+        return list(self._files.values())
+
+
+def note_tables(
+    model: EnsembleRegressor, tables: Sequence[tuple[int, str]], n_learned: int, least: int = _MIN_HEAD
+) -> None:
+    """Note in a model that it has learned the first `n_learned` rows of some tables, to be recognised later.
+
+    tables : as `TableCheck.tables` has them; least : rows of a table that is noted.
+    """
+    starts = [start for start, _ in tables]
+    ends = [min(end, n_learned) for end in (*starts[1:], n_learned)]
+    files = zip(starts, ends, tables, strict=False)
+    new = [f"{end - start} {print_}" for start, end, (_, print_) in files if end - start >= least]
+    model._learned_tables = (*getattr(model, "_learned_tables", ()), *new)[-_MAX_TABLES:]
 
 
 def _check_weights(chunk: Chunk, weights: Array) -> None:

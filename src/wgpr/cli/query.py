@@ -10,13 +10,13 @@ from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout
+from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
 from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan
-from wgpr.io.maps import load
 from wgpr.io.rows import ANSWER, answer
 from wgpr.io.tables import Chunk, Table, expand, write_table
 from wgpr.metrics import RunningScores, Scores
@@ -46,7 +46,7 @@ def predict(
     half_width = opt.interval_half_width(level)
     if output != "-":
         opt.check_output(Path(output), map_file, *expand(queries), endings=(".csv", ".tsv", ".parquet"))
-    table, model = open_table(queries, tables), load(map_file)
+    table, model = open_table(queries, tables), read_map(map_file)
     columns = inputs_of_map(model, table, opt.split_names(x))
     learn_waiting_rows(model)
     names = [f"{name}_" if name in ANSWER else name for name in input_names(model)]
@@ -72,7 +72,7 @@ def grid(
     """
     edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
     opt.check_output(output, map_file, endings=(".nc",))
-    model = load(map_file)
+    model = read_map(map_file)
     with opt.errors_of_usage():
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps, at=fixed)
@@ -101,7 +101,7 @@ def evaluate(
 
     Example: `wgpr evaluate lake.map thursday.csv`
     """
-    table, model = open_table(data, tables), load(map_file)
+    table, model = open_table(data, tables), read_map(map_file)
     columns = columns_of_map(model, table, opt.split_names(x), y or None)
     learn_waiting_rows(model)
     running = RunningScores()

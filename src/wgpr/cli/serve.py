@@ -1,30 +1,32 @@
 """`wgpr serve`: the live service."""
 
-import os
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from wgpr.cli.console import UsageError, format_count, inform
-
-_TOKEN_VARIABLE = "WGPR_TOKEN"
+from wgpr.cli.token import TokenFile, read_token
+from wgpr.service.process import start_process
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Has a folder for each map. Made if missing.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Has a folder for each map. Made if missing.")
+    ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"Has the token that clients must send; or set {_TOKEN_VARIABLE}."),
-    ] = None,
+    token_file: TokenFile = None,
     allow_origin: Annotated[
         list[str], typer.Option(metavar="URL", help="Web site whose pages may ask. Repeatable.")
     ] = [],  # noqa: B006
     writers: Annotated[
         int, typer.Option(metavar="N", min=0, help="Processes that learn. By default all cores but one.")
     ] = 0,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Survey a terrain while you look at the page. FOLDER may be left out.")
+    ] = False,
     max_waiting: Annotated[
         int, typer.Option(metavar="ROWS", min=1, help="Most rows of a map that wait to be learned.")
     ] = 200_000,
@@ -36,6 +38,10 @@ def serve(
 
     Example: `wgpr serve surveys`, then `wgpr stream --to http://127.0.0.1:8000/maps/lake --x east,north --y depth`
     """
+    if folder is None and not demo:
+        raise UsageError("name a FOLDER for the maps, or use --demo")
+    folder, token = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-")), read_token(token_file)
+    process = start_process()  # it imports what it needs while this process does the same
     try:
         from wgpr.service import server
         from wgpr.service.limits import Limits
@@ -43,7 +49,7 @@ def serve(
     except ImportError as error:
         raise ImportError(f'the service needs {error.name}; install it with pip install "wgpr[serve]"') from error
     try:
-        address = server.Address(host, port, _read_token(token_file), allow_origin)
+        address = server.Address(host, port, token, allow_origin)
     except ValueError as error:
         raise UsageError(str(error)) from error
     log_to_standard_error()
@@ -52,16 +58,9 @@ def serve(
         address,
         limits=Limits(rows_waiting=max_waiting),
         n_writers=writers or None,
+        process=process,
+        is_demo=demo,
         started=lambda catalogue, url: inform(
-            f"serving {format_count(len(catalogue.maps), 'map')} of {folder} at {url} (see {url}/docs); Ctrl-C stops"
+            f"serving {format_count(len(catalogue.maps), 'map')} of {folder}: open {url} ({url}/docs); Ctrl-C stops"
         ),
     )
-
-
-def _read_token(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get(_TOKEN_VARIABLE) or None
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error

@@ -73,9 +73,14 @@ def open_table(files: Sequence[str], options: Mapping[str, Any], configured: Map
 def make_estimator(configuration: Configuration, method: str = "", pairs: Iterable[str] = ()) -> EnsembleRegressor:
     """A new estimator, by the configuration and `NAME=VALUE` pairs of the command line. All settings are checked."""
     with opt.errors_of_usage():
-        return new_estimator(
-            method or configuration.method, {**configuration.settings, **dict(map(_parse_pair, pairs))}
-        )
+        return new_estimator(*chosen_settings(configuration, method, pairs))
+
+
+def chosen_settings(
+    configuration: Configuration, method: str = "", pairs: Iterable[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    """The method and its settings, by the configuration and `NAME=VALUE` pairs of the command line."""
+    return method or configuration.method, {**configuration.settings, **dict(map(_parse_pair, pairs))}
 
 
 def _parse_pair(pair: str) -> tuple[str, Any]:

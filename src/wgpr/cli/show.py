@@ -14,6 +14,7 @@ from rich.table import Table
 from wgpr.cli import options as opt
 from wgpr.cli.console import inform, print_json, stdout
 from wgpr.cli.query import learn_waiting_rows, read_all
+from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
@@ -22,7 +23,6 @@ from wgpr.io import container
 from wgpr.io.columns import columns_of_map
 from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, plan_grid, target_name
-from wgpr.io.maps import load
 from wgpr.io.tables import expand
 
 _MODELS_SHOWN, _STEPS_SHOWN = 20, 5
@@ -30,8 +30,8 @@ _MODELS_SHOWN, _STEPS_SHOWN = 20, 5
 
 def info(map_file: opt.MapFile, as_json: opt.AsJson = False) -> None:
     """Print what is in a map: settings, models, extents, size, last steps."""
-    compact = container.read(map_file).header.get("compact", False)
-    content = summarize(load(map_file), map_file.stat().st_size, compact=compact)
+    model, compact = read_map(map_file), container.read(map_file).header.get("compact", False)
+    content = summarize(model, map_file.stat().st_size, compact=compact)
     if as_json:
         print_json(content)
     else:
@@ -164,7 +164,7 @@ def plot(
 
     edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
     opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf", ".html"))
-    table, model = open_table(data, tables) if data else None, load(map_file)
+    table, model = open_table(data, tables) if data else None, read_map(map_file)
     fixed = opt.parse_fixed_inputs(at, input_names(model))
     with opt.errors_of_usage():
         if fixed or model.n_features_in_ <= 2:

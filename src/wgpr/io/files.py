@@ -25,8 +25,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # POSIX: the new name must reach the disk too
-        _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(target.parent)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -45,6 +44,12 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a regular file and would be replaced by one; name another file")
     return target
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until names in the folder are on the disk."""
+    if hasattr(os, "O_DIRECTORY"):  # POSIX
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync(path: Path, flags: int) -> None:
@@ -70,6 +75,20 @@ def locked(lock: Path, message: str) -> Iterator[None]:
         finally:
             with suppress(OSError):  # Windows does not remove an open file
                 lock.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock file `lock`. No file is changed."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not _try_lock(descriptor, lock)
     finally:
         os.close(descriptor)
 

@@ -41,6 +41,10 @@ _GEOGRAPHIC = {
 }
 
 
+class TooManyNodesError(ValueError):
+    """A grid that would not fit into the memory."""
+
+
 @dataclass(frozen=True, eq=False)
 class GridPlan:
     """The nodes of a grid.
@@ -114,9 +118,17 @@ def predict_plan(model: "EnsembleRegressor", plan: GridPlan, show: Callable[[int
 
 
 def plan_grid(
-    model: "EnsembleRegressor", region: Numbers = None, spacing: Numbers = None, *, at: Fixed | None = None
+    model: "EnsembleRegressor",
+    region: Numbers = None,
+    spacing: Numbers = None,
+    *,
+    at: Fixed | None = None,
+    max_nodes: int = MOST_NODES,
 ) -> GridPlan:
-    """Check the arguments of `predict_grid` and place the nodes; predicts nothing and learns nothing."""
+    """Check the arguments of `predict_grid` and place the nodes; predicts nothing and learns nothing.
+
+    More than `max_nodes` raise a `TooManyNodesError` before they are placed.
+    """
     require_one_output(model)
     names, varying = input_names(model), varying_columns(model, at)
     labels = [names[column] for column in varying]
@@ -135,6 +147,8 @@ def plan_grid(
             edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
     steps = _checked_spacing(spacing, edges, labels)
     n_steps = np.floor((edges[:, 1] - edges[:, 0]) / steps * (1.0 + 1e-12) + 1e-9).astype(int)
+    if (n_nodes := prod(n + 1 for n in n_steps.tolist())) > max_nodes:
+        raise TooManyNodesError(f"the grid has {n_nodes:,} nodes, and {max_nodes:,} are the most; ask for fewer")
     nodes = [low + step * np.arange(n + 1.0) for low, step, n in zip(edges[:, 0], steps, n_steps, strict=True)]
     return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
 
@@ -267,7 +281,7 @@ def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
         n_each = MOST_NODES ** (1.0 / len(steps))
         enough = ", ".join(f"{1.1 * width / n_each:.2g}" for width in widths.tolist())
         most = f"{MOST_NODES:,} are the most"
-        raise ValueError(f"spacing makes 10^{log_nodes:.1f} nodes, and {most}; a spacing of {enough} would do")
+        raise TooManyNodesError(f"spacing makes 10^{log_nodes:.1f} nodes, and {most}; a spacing of {enough} would do")
     return steps
 
 
@@ -321,12 +335,17 @@ def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str,
     attributes = {  # no date, so that the same model on the same grid makes the same file
         "Conventions": "CF-1.8",
         "title": f"{target} by Gaussian process regression",
-        "source": f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}",
+        "source": source_of(model),
     }
     grid = xr.Dataset(variables, coordinates, attributes)
     for coordinate in grid.coords.values():
         coordinate.encoding["_FillValue"] = None  # CF: coordinates have no gaps
     return grid
+
+
+def source_of(model: "EnsembleRegressor") -> str:
+    """The attribute `source` of a grid: the version of the package and the settings of the model."""
+    return f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}"
 
 
 def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str]:

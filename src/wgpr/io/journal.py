@@ -9,6 +9,7 @@ A commit that a crash cut off is not in the journal, and nobody was told that it
 """
 
 import json
+import re
 import sqlite3
 import struct
 import zlib
@@ -39,7 +40,7 @@ CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest 
     n_rows INTEGER NOT NULL, crc INTEGER NOT NULL);
 """
 
-_REMEDY = "restore both from a backup, or move the journal away to go on with what the map has"
+_REMEDY = "restore both from a backup, or move the journal's files away to go on with what the map has"
 
 # Errors of SQLite that leave the journal as it was: there was no room to write.
 _NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_TOOBIG"}
@@ -106,12 +107,19 @@ class Journal:
     @classmethod
     def create(cls, path: Path, about: dict[str, Any], n_rows: int = 0) -> "Journal":
         """A new journal for a map that has seen `n_rows`. It has its name when it is complete."""
-        with replace_file(path) as temporary, closing(_connect(temporary)) as connection:
-            connection.executescript(_SCHEMA)
-            text = json.dumps(about, allow_nan=False)
-            connection.execute("INSERT INTO about VALUES (0, ?, ?)", (text, _crc(text)))
-            connection.execute("INSERT INTO head VALUES (0, ?, ?)", (n_rows, _crc("head", n_rows)))
-            connection.execute("PRAGMA journal_mode = DELETE")
+        log = _log_of(path)
+        if _size(log):  # SQLite would take its commits for those of the new journal
+            raise JournalError(f"{log} is left of another journal; move it away, or put {path.name} back")
+        try:
+            with replace_file(path) as temporary, closing(_connect(temporary)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")  # `replace_file` waits for the disk
+                connection.executescript(_SCHEMA)
+                text = json.dumps(about, allow_nan=False)
+                connection.execute("INSERT INTO about VALUES (0, ?, ?)", (text, _crc(text)))
+                connection.execute("INSERT INTO head VALUES (0, ?, ?)", (n_rows, _crc("head", n_rows)))
+                connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as error:
+            raise _write_error(path, error) from error
         return cls.open(path)
 
     @classmethod
@@ -124,11 +132,12 @@ class Journal:
             connection = _connect(path)
             try:
                 about, n_rows = _checked_contents(connection)
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except BaseException:
                 connection.close()
                 raise
-        return cls(path, about, n_rows, warning, connection)
+        journal = cls(path, about, n_rows, warning, connection)
+        journal._checkpoint()
+        return journal
 
     def check_follows(self, n_saved: int) -> None:
         """Raise `JournalError` unless rows go on where a saved map of `n_saved` rows ends."""
@@ -143,8 +152,7 @@ class Journal:
 
         Rows with a key that was seen are not written again.
         """
-        if self._has_failed:
-            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
+        self._require_working()
         last = self.n_rows
         with self._transaction():
             receipts: list[Receipt | KeyConflictError] = []
@@ -154,10 +162,17 @@ class Journal:
             if last > self.n_rows:
                 self._connection.execute("UPDATE head SET n_rows = ?, crc = ?", (last, _crc("head", last)))
         self.n_rows = last
-        with suppress(OSError):
-            if self.path.with_name(f"{self.path.name}-wal").stat().st_size > _MAX_WAL:
-                self._checkpoint()
+        if _size(_log_of(self.path)) > _MAX_WAL:
+            self._checkpoint()
         return receipts
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """Replace what is written about the journal."""
+        self._require_working()
+        text = json.dumps(about, allow_nan=False)
+        with self._transaction():
+            self._connection.execute("UPDATE about SET text = ?, crc = ?", (text, _crc(text)))
+        self.about = about
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records with rows beyond the first `after`, in their order."""
@@ -185,7 +200,7 @@ class Journal:
         self._checkpoint()
 
     def close(self) -> None:
-        """Close it. If the disk has failed, its files stay as they are."""
+        """Close it. What was committed stays, also if the disk has failed."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -200,7 +215,8 @@ class Journal:
                     return KeyConflictError("this key was used before with other rows; use a new key for new rows")
                 return Receipt(n_known, known_last, is_new=False)
         values = (last, rows.shape[1], data)
-        self._connection.execute("INSERT INTO records VALUES (?, ?, ?, ?)", (*values, _crc(*values)))
+        if len(rows):
+            self._connection.execute("INSERT INTO records VALUES (?, ?, ?, ?)", (*values, _crc(*values)))
         receipt = Receipt(len(rows), last + len(rows))
         if entry.key is not None:
             about_key = (entry.key, digest, receipt.last, receipt.n_rows)
@@ -208,17 +224,23 @@ class Journal:
             self._connection.execute(command, (*about_key, _crc(*about_key)))
         return receipt
 
+    def _require_working(self) -> None:
+        if self._has_failed:
+            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Commit what the block does, and wait for the disk. If it fails, nothing is done."""
+        """Commit what the block does, and wait for the disk. If it fails or is interrupted, nothing is done."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-            raise self._failure(error) from error
+            if isinstance(error, sqlite3.Error):
+                raise self._failure(error) from error
+            raise
 
     def _checkpoint(self) -> None:
         """Copy the write-ahead log into the database. Without room this is left for later."""
@@ -229,21 +251,41 @@ class Journal:
                 raise failure from error
 
     def _failure(self, error: sqlite3.Error) -> OSError:
-        if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
-            return JournalFullError(
-                f"there is no room to write {self.path.name} ({error}); make room and send it again"
-            )
-        self._has_failed = True
-        return JournalFailedError(f"{self.path.name} cannot be written ({error}); repair the disk and start again")
+        failure = _write_error(self.path, error)
+        self._has_failed = self._has_failed or isinstance(failure, JournalFailedError)
+        return failure
+
+
+def _write_error(path: Path, error: sqlite3.Error) -> JournalFullError | JournalFailedError:
+    if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+        return JournalFullError(f"there is no room to write {path.name} ({error}); make room and send it again")
+    return JournalFailedError(f"{path.name} cannot be written ({error}); repair the disk and start again")
+
+
+def _log_of(path: Path) -> Path:
+    """The write-ahead log of a journal."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, 0 if it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_checkpoint` does it and sees whether it fails
+    except BaseException:
+        connection.close()  # which ends its lock
+        raise
     return connection
 
 
@@ -251,6 +293,11 @@ def _checked_contents(connection: sqlite3.Connection) -> tuple[dict[str, Any], i
     """What the journal is about, and its number of rows; raises an error if anything in it is not as it was written."""
     (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     _require(state == "ok", state)
+    tables = connection.execute("SELECT sql || ';' FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    _require({text for (text,) in tables} == {*re.findall("CREATE.*?;", _SCHEMA, re.DOTALL)}, "its tables are damaged")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE head SET crc = crc")  # fails if nothing can be written
+    connection.execute("ROLLBACK")
     ((text, crc),) = connection.execute("SELECT text, crc FROM about").fetchall()
     _require(crc == _crc(text), "its description is damaged")
     ((n_rows, crc),) = connection.execute("SELECT n_rows, crc FROM head").fetchall()
@@ -304,7 +351,7 @@ def _check_write_ahead_log(path: Path) -> str:
     SQLite ignores the log from the first damaged frame on. Each commit is on the disk before the next one begins. So
     a crash can damage one commit, the last; if there are two, the damage has another cause.
     """
-    log = path.with_name(f"{path.name}-wal")
+    log = _log_of(path)
     data = log.read_bytes() if log.exists() else b""
     sums = _checksum(data[:24], (0, 0))
     is_intact = data[24:32] == struct.pack(">II", *sums)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -19,14 +19,18 @@ from starlette.middleware.cors import CORSMiddleware
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.io import maps
 from wgpr.io.container import MapError
-from wgpr.io.grids import GridPlan, default_region, plan_grid, predict_plan
+from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
+from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME, Definition
+from wgpr.service.edr import edr_routes, landing_page
 from wgpr.service.errors import ServiceError
 from wgpr.service.guard import Guard, as_response
+from wgpr.service.live_routes import live_routes, page, page_files
 from wgpr.service.livemap import LiveMap
+from wgpr.service.map_events import in_words
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
@@ -113,6 +117,17 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     app.state.catalogue = catalogue
     for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
         routes(app, catalogue)
+    app.include_router(live_routes(catalogue))
+    app.include_router(edr_routes(catalogue))
+    app.mount("/page", page_files())
+
+    @app.get("/", include_in_schema=False)
+    async def front(request: Request, f: str = "", accept: Annotated[str, Header()] = "*/*") -> Response:
+        """The page for people; the landing page of the OGC API for programs."""
+        kinds = ("application/json", "text/html")
+        is_page = f == "html" or (not f and acceptable(accept, kinds) == "text/html")
+        return page() if is_page else landing_page(request)
+
     _add_error_handlers(app)
     if origins:
         app.add_middleware(
@@ -159,7 +174,7 @@ def summary(live_map: LiveMap) -> Summary:
     extent, records = None, []
     if model is not None:
         extent = dict(zip(live_map.definition.inputs, map(tuple, model.bounds_.T.tolist()), strict=True))
-        records = [record for record in model.history_[-1000:] if record.decision != "update" or record.merged]
+        records = [record for record in model.history_[-1000:] if in_words(record)]
     return Summary(
         name=live_map.name,
         definition=live_map.definition,
@@ -178,10 +193,7 @@ def summary(live_map: LiveMap) -> Summary:
 
 
 def _decision(record: StepRecord) -> Decision:
-    new = [str(change.model) for change in record.changes if change.is_new]
-    parts = [f"new model {', '.join(new)}"] if new else []
-    parts += [f"models {first} and {second} merged" for first, second in record.merged]
-    return Decision(step=record.number, rows=record.n_samples, text="; ".join(parts))
+    return Decision(step=record.number, rows=record.n_samples, text=in_words(record))
 
 
 # Rows and queries
@@ -306,27 +318,34 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
         """Mean and standard deviations on a regular grid, as NetCDF, CoverageJSON or PNG (by `Accept`)."""
-        model = catalogue.answering_model(catalogue[name])
+        live_map = catalogue[name]
+        model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
-        plan = _plan(model, bbox, width, height, spacing, at)
-        if plan.size > catalogue.limits.nodes:
-            detail = f"the grid has {plan.size:,} nodes, and {catalogue.limits.nodes:,} are the most; ask for fewer"
-            raise ServiceError(413, detail)
+        plan = _plan(model, bbox, width, height, spacing, at, catalogue.limits.nodes)
         stopped = Event()
 
         def show(_: int) -> None:
             if stopped.is_set():
                 raise InterruptedError
 
+        def written() -> bytes:
+            return grids.FORMATS[kind](predict_plan(model, plan, show).assign_attrs(source=source), layer)
+
         try:
-            data = await _answered(catalogue, lambda: grids.FORMATS[kind](predict_plan(model, plan, show), layer))
+            data = await _answered(catalogue, written)
         finally:
             stopped.set()
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
 
 
 def _plan(
-    model: Any, bbox: str | None, width: int | None, height: int | None, spacing: float | None, at: Sequence[str]
+    model: Any,
+    bbox: str | None,
+    width: int | None,
+    height: int | None,
+    spacing: float | None,
+    at: Sequence[str],
+    max_nodes: int,
 ) -> GridPlan:
     """The grid that a request describes."""
     if spacing is not None and (width or height):
@@ -350,7 +369,9 @@ def _plan(
             if len(sizes) != n_inputs:
                 raise ValueError("give width for a line, and width and height for a map")
             steps = [(region[2 * i + 1] - region[2 * i]) / (size - 1) for i, size in enumerate(sizes)]
-        return plan_grid(model, region, steps, at=fixed or None)
+        return plan_grid(model, region, steps, at=fixed or None, max_nodes=max_nodes)
+    except TooManyNodesError as error:
+        raise ServiceError(413, str(error)) from error
     except ValueError as error:
         raise ServiceError(422, f"the grid makes no sense: {error}") from error
 
@@ -372,7 +393,10 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         headers = {"ETag": f'W/"{version}"'}
         if version in re.findall(r'"([^"]*)"', if_none_match):
             return Response(status_code=304, headers=headers)
-        data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        try:
+            data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+        except MapError as error:
+            raise ServiceError(409, str(error)) from error
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
         return Response(data, media_type=MAP_FILE, headers=headers)
 
@@ -462,12 +486,10 @@ def _page(app: FastAPI) -> str:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ServiceError)
-    async def _problem(_: Request, problem: ServiceError) -> Response:
-        return as_response(problem)
-
     @app.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> Response:
+        if isinstance(error, ServiceError):
+            return as_response(error)
         return as_response(ServiceError(error.status_code, str(error.detail), headers=dict(error.headers or {})))
 
     @app.exception_handler(RequestValidationError)
@@ -475,7 +497,3 @@ def _add_error_handlers(app: FastAPI) -> None:
         first = error.errors()[0]
         where = " ".join(str(part) for part in first["loc"])
         return as_response(ServiceError(422, f"{where}: {first['msg']}; correct it"))
-
-    @app.exception_handler(Exception)
-    async def _any(_: Request, error: Exception) -> JSONResponse:
-        return as_response(ServiceError(500, "the service has a fault; its log says more"))  # type: ignore[return-value]

@@ -1,7 +1,6 @@
 """Tables in requests and answers: CSV, lines of JSON, or JSON columns. A table is good as a whole or refused."""
 
 import csv
-import gzip
 import io
 import json
 import zlib
@@ -26,14 +25,20 @@ def decompressed(data: bytes, encoding: str, most: int) -> bytes:
         return data
     if encoding != "gzip":
         raise ServiceError(415, "the body may be compressed by gzip only; leave out other content encodings")
+    member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # one member: millions of empty ones take long
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            plain = file.read(most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ServiceError(400, "the body is not a whole gzip stream; send it again") from error
+        plain = member.decompress(data, most + 1)
+    except zlib.error as error:
+        raise _not_gzip() from error
     if len(plain) > most:
         raise ServiceError(413, f"the body has more than {most:,} bytes; send it in parts")
+    if not member.eof or member.unused_data:
+        raise _not_gzip()
     return plain
+
+
+def _not_gzip() -> ServiceError:
+    return ServiceError(400, "the body is not one whole gzip stream; send it again")
 
 
 def table_format(content_type: str) -> str:
@@ -166,9 +171,17 @@ def _json(text: str, what: str, **more: Any) -> Any:
         raise ValueError(f"{name} is no number of JSON")
 
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ServiceError(422, f"{what} is not JSON ({str(error)[:100]}); correct it", **more) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. If a name is there twice, it is not known which value counts."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name is there twice")
+    return content
 
 
 def _numbers(
@@ -218,8 +231,13 @@ def acceptable(accept: str, offered: Iterable[str]) -> str:
             wishes.append((float(text), kind.lower()))
         except ValueError:
             continue
+    unwanted = {kind for quality, kind in wishes if quality <= 0}
     for quality, kind in sorted(wishes, key=lambda wish: -wish[0]):
         for each in offered:
-            if quality > 0 and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*"):
+            if (
+                quality > 0
+                and each not in unwanted
+                and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*")
+            ):
                 return each
     raise ServiceError(406, f"the answer can be {', '.join(offered)}; name one of them in Accept")

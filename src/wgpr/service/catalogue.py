@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.files import locked
+from wgpr.io.files import locked, sync_folder
+from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
+from wgpr.service.events import EventHub
 from wgpr.service.limits import Limits
 from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
 from wgpr.service.logs import log
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
-from wgpr.service.writer import Close, Command, Reply, Writer
+from wgpr.service.process import StartedProcess
+from wgpr.service.tiles import TileCache
+from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
 # Seconds between two looks at which maps are to be saved.
 _TICK = 1.0
@@ -28,12 +33,21 @@ _TICK = 1.0
 class Catalogue:
     """The maps by name, the writer's processes, and the threads for journals and answers.
 
+    started : a process that learns, which was started before.
     Open it with `async with`. On entering, all journals and snapshots are checked; damage raises an error.
     """
 
-    def __init__(self, folder: Path, limits: Limits | None = None, n_writers: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        n_writers: int | None = None,
+        started: StartedProcess | None = None,
+    ) -> None:
+        self._started = started
         self.folder, self.limits, self.metrics = folder, limits or Limits(), Metrics()
         self.maps: dict[str, LiveMap] = {}
+        self.hub, self.tiles = EventHub(), TileCache()
         self._n_writers = n_writers or max(1, (os.cpu_count() or 2) - 1)
         self._writers: list[Writer] = []
         self._opening = asyncio.Lock()
@@ -46,7 +60,10 @@ class Catalogue:
         """Hold the folder, and learn, until the end of the block; then finish what was accepted, and save it."""
         message = f"another wgpr serve uses {self.folder}; stop it, or name another folder"
         with ExitStack() as stack:
+            missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
+            for path in missing:
+                sync_folder(path.parent)
             stack.enter_context(locked(self.folder / ".lock", message))
             found = self._checked_folders()
             self._loop = asyncio.get_running_loop()
@@ -115,18 +132,20 @@ class Catalogue:
                 reason = error.strerror or "no room"
                 raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
             self._add(opened)
+            self.hub.publish("made", name)
             return True
 
     async def delete(self, name: str) -> None:
         async with self._opening:
             live_map = self[name]
             del self.maps[name]
-            self._writer_of(name).send(Close(name))
+            self._writer_of(name).send(Close(live_map.handle))
             await live_map.close()
             trash = self.folder / f".deleted-{secrets.token_hex(4)}"
             await asyncio.to_thread(live_map.folder.rename, trash)
             await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
             self.metrics.forget_map(name)
+            self.hub.publish("deleted", name)
 
     def _add(self, opened: Opened) -> None:
         name, metrics = opened.name, self.metrics
@@ -134,7 +153,8 @@ class Catalogue:
         def send(command: Command) -> None:
             self._writer_of(name).send(command)
 
-        live_map = LiveMap(opened, send, self._threads, metrics, self.limits.rows_waiting)
+        events = MapEvents(name, self.hub)
+        live_map = LiveMap(opened, send, self._threads, metrics, events, self.limits.rows_waiting)
         self.maps[name] = live_map
         metrics.rows_accepted.labels(name)
         metrics.rows_learned.labels(name)
@@ -145,10 +165,8 @@ class Catalogue:
     def answering_model(self, live_map: LiveMap) -> EnsembleRegressor:
         """The model that answers, with its share of the memory for factorised matrices."""
         model = live_map.required_model()
-        if "max_cache_bytes" not in model.get_params(deep=False):
-            return model
         share = self.limits.cache_bytes // max(1, len(self.maps))
-        if model.get_params(deep=False)["max_cache_bytes"] <= share:
+        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= share:  # other methods have no cache
             return model
         return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=share))
 
@@ -164,17 +182,27 @@ class Catalogue:
         self.metrics.writer_starts.inc()
 
         def receive(reply: Reply | None) -> None:  # in a thread of the writer
-            live_map = self.maps.get(reply.name) if reply is not None else None
-            content = live_map.decoded(reply) if live_map is not None and reply is not None else None
+            live_map, content = self._map_of(reply), None
+            if live_map is not None and reply is not None:
+                try:
+                    content = live_map.decoded(reply)
+                except Exception as error:
+                    reply = Failed(reply.name, f"{type(error).__name__}: {error}")
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._receive, number, reply, live_map, content)
+                self._loop.call_soon_threadsafe(self._receive, number, reply, content)
 
-        return Writer(receive)
+        started, self._started = self._started, None
+        return Writer(receive, started)
 
-    def _receive(self, number: int, reply: Reply | None, live_map: LiveMap | None, content: Any) -> None:
+    def _map_of(self, reply: Reply | None) -> LiveMap | None:
+        """The map that a reply is for; None if it was deleted."""
+        handle = None if reply is None else reply.name
+        return next((live_map for live_map in list(self.maps.values()) if live_map.handle == handle), None)
+
+    def _receive(self, number: int, reply: Reply | None, content: Any) -> None:
         if reply is None:
             self._restart_writer(number)
-        elif live_map is not None and self.maps.get(reply.name) is live_map:
+        elif (live_map := self._map_of(reply)) is not None:
             live_map.receive(reply, content)
 
     def _restart_writer(self, number: int) -> None:

@@ -1,5 +1,6 @@
 """What a map is: the names of its columns, the method and its settings."""
 
+import json
 import re
 import secrets
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ class Definition(BaseModel):
     def _is_small(cls, settings: dict[str, Any]) -> dict[str, Any]:
         if len(repr(settings)) > 10_000:
             raise ValueError("settings must be shorter than 10,000 characters")
+        json.dumps(settings, allow_nan=False)  # raises an error for numbers that are not finite
         return settings
 
     @model_validator(mode="after")
@@ -50,6 +52,11 @@ class Definition(BaseModel):
         if self.weight is not None and not knows_rows_at_once(estimator):
             raise ValueError("weight is for the default method; leave it out, or leave out method and settings")
         return self
+
+    @classmethod
+    def of_names(cls, inputs: list[str], target: str) -> "Definition":
+        """A map of the default method."""
+        return cls.model_validate({"inputs": inputs, "target": target})
 
     @classmethod
     def of_model(cls, model: EnsembleRegressor, weight: str | None = None) -> "Definition":
@@ -70,16 +77,17 @@ class Definition(BaseModel):
 
     def with_seed(self) -> "Definition":
         """With a seed, so that learning the same rows again gives the same map to the bit."""
-        if "random_state" not in settings_of(self.method) or "random_state" in self.settings:
+        if "random_state" not in settings_of(self.method) or self.settings.get("random_state") is not None:
             return self
         return self.model_copy(update={"settings": {**self.settings, "random_state": secrets.randbelow(2**31)}})
 
     def agrees_with(self, other: "Definition") -> bool:
         """Whether the other one is the same, but for a seed that was added."""
-        known = {**other.settings}
-        if "random_state" not in self.settings:
-            known.pop("random_state", None)
-        return (self.columns, self.method, self.settings) == (other.columns, other.method, known)
+        wanted, known = {**self.settings}, {**other.settings}
+        if wanted.get("random_state") is None:
+            for settings in (wanted, known):
+                settings.pop("random_state", None)
+        return (self.columns, self.method, wanted) == (other.columns, other.method, known)
 
 
 def is_map_name(name: str) -> bool:

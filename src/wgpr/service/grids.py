@@ -10,8 +10,8 @@ import xarray as xr
 
 NETCDF, COVERAGE_JSON, PNG = "application/x-netcdf", "application/prs.coverage+json", "image/png"
 
-_LAYERS = {"mean": "viridis", "std": "magma_r", "std_latent": "magma_r", "model": "tab20"}
-LAYERS = tuple(_LAYERS)
+COLOUR_MAPS = {"mean": "viridis", "std": "magma_r", "std_latent": "magma_r", "model": "tab20"}
+LAYERS = tuple(COLOUR_MAPS)
 
 
 def netcdf(grid: xr.Dataset, layer: str) -> bytes:
@@ -52,9 +52,9 @@ def png(grid: xr.Dataset, layer: str) -> bytes:
     values = np.atleast_2d(grid[layer].to_numpy())[::-1]
     file = io.BytesIO()
     if layer == "model":
-        imsave(file, values % 20, vmin=0, vmax=19, cmap=colormaps[_LAYERS[layer]])
+        imsave(file, values % 20, vmin=0, vmax=19, cmap=colormaps[COLOUR_MAPS[layer]])
     else:
-        imsave(file, values, cmap=colormaps[_LAYERS[layer]])
+        imsave(file, values, cmap=colormaps[COLOUR_MAPS[layer]])
     return file.getvalue()
 
 

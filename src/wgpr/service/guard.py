@@ -2,28 +2,47 @@
 
 import asyncio
 import hmac
+import re
 import time
+import traceback
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from wgpr.service.definition import is_map_name
 from wgpr.service.errors import ServiceError
-from wgpr.service.limits import Limits
+from wgpr.service.limits import ENDLESS, Limits
 from wgpr.service.logs import log
 from wgpr.service.metrics import Metrics
 
-# Anybody may see these: they say nothing about the maps.
-_OPEN = {"/health/live", "/health/ready", "/docs", "/openapi.json"}
+_HEADER_BYTES = 2**14
 
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+# Anybody may see these: they say nothing about the maps.
+_OPEN = {"/", "/health/live", "/health/ready", "/docs", "/openapi.json"}
+_OPEN_FOLDER = "/page/"
+
+
+def _is_open(path: str) -> bool:
+    return path in _OPEN or path.startswith(_OPEN_FOLDER)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def as_response(problem: ServiceError) -> Response:
-    return JSONResponse(problem.content(), problem.status, problem.headers, media_type="application/problem+json")
+    return JSONResponse(problem.content(), problem.status_code, problem.headers, media_type="application/problem+json")
 
 
 class Guard:
@@ -38,6 +57,7 @@ class Guard:
         self._app, self._limits, self._metrics = app, limits, metrics
         self._token = None if token is None else f"Bearer {token}".encode()
         self._origins = frozenset(origins)
+        self._n_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,8 +65,10 @@ class Guard:
             return
         exchange = _Exchange(receive, send, self._limits.body)
         started = time.perf_counter()
+        fault: dict[str, Any] = {}
+        self._n_requests += 1
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(None if scope["path"] in ENDLESS else self._limits.seconds):
                 self._check(scope, Headers(scope=scope))
                 await self._app(scope, exchange.receive, exchange.send)
         except ServiceError as problem:
@@ -54,50 +76,81 @@ class Guard:
         except TimeoutError:
             detail = f"the request took longer than {self._limits.seconds:g} s; send less at once"
             await self._answer(scope, exchange, ServiceError(408, detail, headers={"Connection": "close"}))
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            fault["error"] = _described(error)
+            await self._answer(scope, exchange, ServiceError(500, "the service has a fault; its log says more"))
         finally:
-            self._note(scope, exchange, time.perf_counter() - started)
+            self._n_requests -= 1
+            self._note(scope, exchange, time.perf_counter() - started, fault)
 
     async def _answer(self, scope: Scope, exchange: "_Exchange", problem: ServiceError) -> None:
-        if exchange.status is None:
-            await as_response(problem)(scope, exchange.receive, exchange.send)
+        if exchange.status is not None:
+            return
+        response, origin = as_response(problem), Headers(scope=scope).get("origin")
+        if origin in self._origins:
+            response.headers["Access-Control-Allow-Origin"] = origin
+        await response(scope, exchange.receive, exchange.send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        if self._n_requests > self._limits.connections:
+            retry = {"Retry-After": "1", "Connection": "close"}
+            raise ServiceError(503, f"{self._n_requests} requests at once are too many; send it again", headers=retry)
         origin = headers.get("origin")
         if origin is not None and origin not in self._origins and origin != _own_origin(scope, headers):
             raise ServiceError(403, "a page of another site may not ask; allow it with --allow-origin")
         if self._token is None:
-            host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-            if host.lower() not in _LOOPBACK:  # another name for this machine: a page that wants to get in
+            host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
+            if not is_loopback(host.removeprefix("[").removesuffix("]")):  # a page that wants to get in
                 raise ServiceError(403, "the host must be localhost; start the service with a token to use other names")
-        elif scope["path"] not in _OPEN:
+        elif not _is_open(scope["path"]) and not self._is_preflight(scope, headers):
             given = headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, self._token):
                 detail = "a token is needed; send it as Authorization: Bearer TOKEN"
                 raise ServiceError(401, detail, headers={"WWW-Authenticate": "Bearer"})
+        if sum(len(name) + len(value) for name, value in headers.raw) > _HEADER_BYTES:
+            raise ServiceError(431, f"the headers have more than {_HEADER_BYTES:,} bytes; leave some out")
+        if "content-length" in headers and "transfer-encoding" in headers:  # others may read such a request differently
+            close = {"Connection": "close"}
+            raise ServiceError(400, "the body has a length and chunks; send one of these headers", headers=close)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._limits.body:
             raise _too_large(self._limits.body)
 
-    def _note(self, scope: Scope, exchange: "_Exchange", seconds: float) -> None:
+    def _is_preflight(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a browser asks if a page of an allowed site may ask. It sends no token with that."""
+        is_allowed = headers.get("origin") in self._origins
+        return is_allowed and scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+
+    def _note(self, scope: Scope, exchange: "_Exchange", seconds: float, fault: dict[str, Any]) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = exchange.status or 499  # the client has gone
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         self._metrics.requests.labels(route, method, status).observe(seconds)
         client = (scope.get("client") or ("",))[0]
+        name = scope.get("path_params", {}).get("name", "")
         log(
             "request",
             client=client,
             method=method,
             route=route,
-            map=scope.get("path_params", {}).get("name"),
+            map=name if is_map_name(name) else None,
             status=status,
             ms=round(1e3 * seconds, 1),
             received=exchange.n_received,
             sent=exchange.n_sent,
+            **fault,
         )
 
 
 _METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"}
+
+
+def _described(fault: BaseException) -> str:
+    """Where a fault is. Its message may have data in it, and is left out."""
+    frames = reversed(traceback.extract_tb(fault.__traceback__))
+    return " < ".join([type(fault).__name__, *(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames)])
 
 
 def _own_origin(scope: Scope, headers: Headers) -> str:
@@ -129,24 +182,3 @@ class _Exchange:
             self.status = message["status"]
         self.n_sent += len(message.get("body", b""))
         await self._send(message)
-
-
-def protocol_with_timeout(seconds: float) -> type[H11Protocol]:
-    """The HTTP protocol of the server, which closes a connection that begins no request within `seconds`."""
-
-    class TimedProtocol(H11Protocol):
-        _timer: Any = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._timer = self.loop.call_later(seconds, self._close_if_silent)
-
-        def _close_if_silent(self) -> None:
-            if getattr(self, "cycle", None) is None:  # no request has begun
-                self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._timer.cancel()
-            super().connection_lost(exc)
-
-    return TimedProtocol

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 
+# Paths of answers that last as long as the client likes.
+ENDLESS = frozenset({"/events"})
+
 
 @dataclass(frozen=True)
 class Limits:
     """body : bytes of a request, after decompression; rows : in a request; places : in a query.
 
-    rows_waiting : of a map, accepted and not yet learned; nodes : of a grid; connections : at once, a slow client
-    holds one; seconds : from the first byte of a request to the last of its answer; maps : in a folder.
+    rows_waiting : of a map, accepted and not yet learned; nodes : of a grid; maps : in a folder.
+    connections : at once, and requests at once; seconds : from the headers of a request until the service has the
+    answer; header_seconds : for the headers, and between two requests of a connection; unsent : bytes of answers that
+    clients have not yet read, of all connections.
     cache_bytes : of factorised matrices for answers, of all maps.
     """
 
@@ -20,5 +25,6 @@ class Limits:
     connections: int = 200
     seconds: float = 60.0
     header_seconds: float = 10.0
+    unsent: int = 2**28
     maps: int = 1000
     cache_bytes: int = 2**28

@@ -9,12 +9,14 @@ threads and in the writer's process.
 """
 
 import asyncio
+import shutil
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from copy import copy
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import numpy as np
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.files import write_file
+from wgpr.io.files import sync_folder, write_file
 from wgpr.io.journal import Entry, Journal, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.maps import load
@@ -31,6 +33,7 @@ from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved, StateReceiver
 
@@ -42,8 +45,11 @@ _PIECE, _N_PIECES = 500, 2
 _SNAPSHOT_ROWS, _SNAPSHOT_SECONDS = 50_000, 60.0
 # States that differences can begin at.
 _N_STATES = 8
-# Times that the writer may die while it learns a map.
+# Times that the writer may die while it learns the same rows of a map.
 _MOST_FAILURES = 3
+_CLOSED = "it was closed"
+
+_handles = count()
 
 
 @dataclass(frozen=True)
@@ -61,15 +67,25 @@ def create_folder(folder: Path, definition: Definition) -> None:
     """Make the folder of a new map. It has its name when it is complete."""
     temporary = folder.with_name(f".new-{folder.name}")
     temporary.mkdir(exist_ok=True)
-    Journal.create(temporary / JOURNAL, definition.with_seed().model_dump()).close()
-    temporary.rename(folder)
+    try:
+        Journal.create(temporary / JOURNAL, definition.with_seed().model_dump()).close()
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(folder.parent)
 
 
 def open_folder(folder: Path) -> Opened:
     """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
     snapshot, path = folder / SNAPSHOT, folder / JOURNAL
+    for name in (SNAPSHOT, JOURNAL):
+        for left in folder.glob(f".????????.{name}*"):  # a file that a crash kept from getting its name
+            left.unlink()
     model = load(snapshot) if snapshot.exists() else None
-    if not path.exists() and model is not None:  # a map that somebody has put there
+    if not path.exists():
+        if model is None:
+            raise FileNotFoundError(f"{folder} has neither {SNAPSHOT} nor {JOURNAL}; move it to another place")
+        # A map that somebody has put there.
         Journal.create(path, Definition.of_model(model).model_dump(), n_seen(model)).close()
     journal = Journal.open(path)
     try:
@@ -84,17 +100,26 @@ def open_folder(folder: Path) -> Opened:
 class LiveMap:
     """definition : names and settings; model : that answers, None before the first row.
 
+    handle : its name for the writer. A map that is deleted and made again has another one.
     n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
     scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
     failure : why no more rows are taken, empty if they are.
     """
 
     def __init__(
-        self, opened: Opened, send: Callable[[Command], None], threads: Executor, metrics: Metrics, max_waiting: int
+        self,
+        opened: Opened,
+        send: Callable[[Command], None],
+        threads: Executor,
+        metrics: Metrics,
+        events: MapEvents,
+        max_waiting: int,
     ) -> None:
         self.name, self.definition, self.model = opened.name, opened.definition, opened.model
+        self.handle = f"{opened.name}/{next(_handles)}"
         self.folder, self._journal = opened.folder, opened.journal
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
+        self.events = events
         self.n_accepted = opened.journal.n_rows
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
         self.scores: Scores | None = None
@@ -104,7 +129,9 @@ class LiveMap:
         self._entries: list[tuple[Entry, asyncio.Future[Receipt]]] = []
         self._queue: deque[Record] = deque()
         self._n_in_writer, self._n_deaths, self._is_saving, self._saved_at = 0, 0, False, time.monotonic()
+        self._n_openings, self._is_open = 0, False  # in the writer
         self._lock = asyncio.Lock()  # of the journal
+        self._snapshot_lock = asyncio.Lock()  # of the snapshot's file; take it before the other
         self._wake, self._learned = asyncio.Event(), asyncio.Condition()
         self._n_at_start = opened.journal.n_rows
         self._states: OrderedDict[str, EnsembleRegressor] = OrderedDict()
@@ -162,14 +189,14 @@ class LiveMap:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            entries, self._entries = self._entries, []
-            if not entries:
-                continue
             async with self._lock:
+                entries, self._entries = self._entries, []
+                if not entries:
+                    continue
                 started = time.perf_counter()
                 try:
                     receipts = await self._in_thread(self._journal.append, [entry for entry, _ in entries])
-                except OSError as error:
+                except Exception as error:
                     self._refuse(entries, error)
                     continue
                 self._metrics.commit_seconds.observe(time.perf_counter() - started)
@@ -184,6 +211,7 @@ class LiveMap:
             self._queue.append(Record(receipt.last - receipt.n_rows, entry.rows))
             self.n_accepted = receipt.last
             self._note_range(entry.rows)
+            self.events.rows_accepted(entry.rows[:, : len(self.definition.inputs) + 1], self.n_accepted)
             self._metrics.rows_accepted.labels(self.name).inc(receipt.n_rows)
         if future.done():  # the client has gone
             return
@@ -192,28 +220,37 @@ class LiveMap:
         else:
             future.set_exception(ServiceError(422, str(receipt)))
 
-    def _refuse(self, entries: list[tuple[Entry, "asyncio.Future[Receipt]"]], error: OSError) -> None:
-        is_full = isinstance(error, JournalFullError)
+    def _refuse(self, entries: list[tuple[Entry, "asyncio.Future[Receipt]"]], error: Exception) -> None:
+        is_full, reason = isinstance(error, JournalFullError), str(error) or type(error).__name__
         if not is_full:
-            self._fail(str(error))
-        log("journal", map=self.name, error=str(error))
+            self._fail(reason)
+        log("journal", map=self.name, error=reason)
         for _, future in entries:
             if not future.done():
-                future.set_exception(ServiceError(507 if is_full else 503, str(error)))
+                future.set_exception(ServiceError(507 if is_full else 503, reason))
 
     # Learning
 
     def open_in_writer(self) -> None:
         """Begin to learn what the snapshot lacks; also after the writer was started anew."""
         self._receiver, self._n_in_writer, self._is_saving = StateReceiver(), 1, False
-        self._spawn(self._recover())
+        self._n_openings, self._is_open = self._n_openings + 1, False
+        self._spawn(self._recover(self._n_openings))
 
-    async def _recover(self) -> None:
-        snapshot = self.folder / SNAPSHOT
-        async with self._lock:
-            self._send(Open(self.name, self.definition, snapshot if self.n_saved else None))
-            self._queue = await self._in_thread(lambda: deque(self._journal.records(self.n_saved)))
-        for record in self._queue:
+    async def _recover(self, number: int) -> None:
+        """Send the snapshot to the writer, then the rows that the snapshot lacks. number : of the opening."""
+        async with self._snapshot_lock, self._lock:  # the snapshot stays the one that the writer will read
+            try:
+                queue = await self._in_thread(lambda: deque(self._journal.records(self.n_saved)))
+            except Exception as error:
+                self._fail(f"its journal cannot be read ({error}); repair the disk and start again")
+                log("journal", map=self.name, error=str(error))
+                return
+            if number != self._n_openings:  # the writer has died again
+                return
+            self._send(Open(self.handle, self.definition, self.folder / SNAPSHOT if self.n_saved else None))
+            self._queue, self._is_open = queue, True
+        for record in queue:
             self._note_range(record.rows)
         if self._queue:
             log("replay", map=self.name, rows=self.n_accepted - self.n_saved)
@@ -221,12 +258,12 @@ class LiveMap:
 
     def _feed(self) -> None:
         """Keep the writer busy with pieces of the queue."""
-        while self._queue and self._n_in_writer < _N_PIECES and not self.failure:
-            parts = [self._queue.popleft().rows]
+        while self._is_open and self._queue and self._n_in_writer < _N_PIECES and not self.failure:
+            first, parts = self._queue[0].first, [self._queue.popleft().rows]
             while self._queue and sum(map(len, parts)) + len(self._queue[0].rows) <= _PIECE:
                 parts.append(self._queue.popleft().rows)
             self._n_in_writer += 1
-            self._send(Learn(self.name, np.concatenate(parts)))
+            self._send(Learn(self.handle, first, np.concatenate(parts)))
 
     def decoded(self, reply: Reply) -> Any:
         """What a reply holds, made in the thread that received it."""
@@ -239,6 +276,7 @@ class LiveMap:
         if isinstance(reply, Saved):
             self._spawn(self._write_snapshot(reply))
         elif isinstance(reply, Failed):
+            self._is_saving = False
             self._fail(f"learning has failed ({reply.reason}); its rows are safe in the journal")
             log("writer", map=self.name, error=reply.reason)
         else:
@@ -247,7 +285,9 @@ class LiveMap:
     def _take_model(self, reply: Learned, model: EnsembleRegressor | None) -> None:
         self._n_in_writer -= 1
         if model is not None and reply.n_rows >= self.n_learned:
+            self._n_deaths = 0 if reply.n_rows > self.n_learned else self._n_deaths
             self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
+            self.events.model_changed(model, self.model, reply.scores, reply.n_scored)
             self.model, self.n_learned, self.changed_at = model, reply.n_rows, time.time()
             self.scores, self.n_scored = reply.scores, reply.n_scored
             self._spawn(self._tell_learned())
@@ -279,14 +319,15 @@ class LiveMap:
     def save_if_changed(self) -> None:
         if self.n_learned > self.n_saved and not self._is_saving and not self.failure:
             self._is_saving = True
-            self._send(Save(self.name))
+            self._send(Save(self.handle))
 
     async def _write_snapshot(self, saved: Saved) -> None:
         try:
-            await self._in_thread(write_file, self.folder / SNAPSHOT, saved.data)
-            self.n_saved = saved.n_rows
-            async with self._lock:
-                await self._in_thread(self._journal.trim, saved.n_rows)
+            async with self._snapshot_lock:
+                await self._in_thread(write_file, self.folder / SNAPSHOT, saved.data)
+                self.n_saved = saved.n_rows
+                async with self._lock:
+                    await self._in_thread(self._journal.trim, saved.n_rows)
             log("snapshot", map=self.name, rows=saved.n_rows, bytes=len(saved.data))
         except JournalFailedError as error:
             self._fail(str(error))
@@ -305,12 +346,15 @@ class LiveMap:
             await self._learned.wait_for(lambda: not self._is_saving)
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._entries:
-            self._refuse(self._entries, JournalFailedError("the map is closed"))
-        async with self._lock:
+        """End what is begun, refuse what waits, and close the journal."""
+        self.events.close()
+        self._fail(_CLOSED)
+        async with self._snapshot_lock, self._lock:  # no thread uses the journal any more
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._entries:
+                self._refuse(self._entries, JournalFailedError(_CLOSED))
             await self._in_thread(self._journal.close)
 
     # Files and differences

@@ -32,7 +32,7 @@ def log_to_standard_error(level: str = "INFO") -> None:
     """Send the log of the service, and errors of the server, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
-    for name, least in {"wgpr.service": level, "uvicorn": "WARNING"}.items():
+    for name, least in {"wgpr.service": level, "uvicorn": "WARNING", "asyncio": "WARNING"}.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(least)

@@ -7,16 +7,19 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from math import ceil
 from pathlib import Path
 
 import uvicorn
 
 from wgpr.service.app import create_app
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.guard import protocol_with_timeout
+from wgpr.service.connections import protocol_with_limits
+from wgpr.service.demo import survey
+from wgpr.service.guard import is_loopback
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
+from wgpr.service.process import StartedProcess
 
 _LEAST_TOKEN = 16
 _STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name)]
@@ -41,29 +44,22 @@ class Address:
             raise ValueError(f"the token must have at least {_LEAST_TOKEN} ASCII characters")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def serve(
     folder: Path,
     address: Address,
     *,
     limits: Limits | None = None,
     n_writers: int | None = None,
+    process: StartedProcess | None = None,
+    is_demo: bool = False,
     started: Callable[[Catalogue, str], None] = lambda catalogue, url: None,
 ) -> None:
     """Serve the maps of a folder until SIGTERM or Ctrl-C; then finish what was accepted, and save it.
 
+    process : that learns, if it was started before. is_demo : also survey the demo's terrain.
     started : is called when the service listens, with its address.
     """
-    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, started))
+    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, process, is_demo, started))
 
 
 class _Server(uvicorn.Server):
@@ -73,40 +69,52 @@ class _Server(uvicorn.Server):
         yield
 
 
+def new_server(catalogue: Catalogue, address: Address) -> uvicorn.Server:
+    """The HTTP server for an opened catalogue. Set its `should_exit` to stop it."""
+    limits = catalogue.limits
+    app = create_app(catalogue, token=address.token, origins=address.origins)
+    config = uvicorn.Config(
+        app,
+        http=protocol_with_limits(limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=ceil(limits.header_seconds),
+        timeout_graceful_shutdown=ceil(limits.seconds),
+    )
+    return _Server(config)
+
+
 async def _serve(
     folder: Path,
     address: Address,
     limits: Limits,
     n_writers: int | None,
+    process: StartedProcess | None,
+    is_demo: bool,
     started: Callable[[Catalogue, str], None],
 ) -> None:
-    listening = _bound(address)
-    async with Catalogue(folder, limits, n_writers).opened() as catalogue:
-        app = create_app(catalogue, token=address.token, origins=address.origins)
-        config = uvicorn.Config(
-            app,
-            http=protocol_with_timeout(limits.header_seconds),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=limits.connections,
-            timeout_keep_alive=int(limits.header_seconds),
-            timeout_graceful_shutdown=int(limits.seconds),
-        )
-        server = _Server(config)
-        with _stopping(server):
-            host, port = listening.getsockname()[:2]
-            started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
-            log("start", maps=len(catalogue.maps), port=port)
-            await server.serve(sockets=[listening])
-            log("stop")
+    with bound(address) as listening:
+        async with Catalogue(folder, limits, n_writers, process).opened() as catalogue:
+            server = new_server(catalogue, address)
+            with _stopping(server, catalogue):
+                host, port = listening.getsockname()[:2]
+                listening.listen()  # so that a client that is told the address can connect
+                started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                log("start", maps=len(catalogue.maps), port=port)
+                demo = [asyncio.create_task(survey(catalogue))] if is_demo else []
+                await server.serve(sockets=[listening])
+                for task in demo:
+                    task.cancel()
+                log("stop")
 
 
-def _bound(address: Address) -> socket.socket:
+def bound(address: Address) -> socket.socket:
+    """A socket at the address. Port 0 is any that is free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY for these
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host, address.port))
@@ -118,7 +126,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _stopping(server: uvicorn.Server) -> Iterator[None]:
+def _stopping(server: uvicorn.Server, catalogue: Catalogue) -> Iterator[None]:
     """The first signal stops the server; a third one ends the program at once, and the journals have the rest."""
     n_signals = 0
 
@@ -126,6 +134,7 @@ def _stopping(server: uvicorn.Server) -> Iterator[None]:
         nonlocal n_signals
         n_signals += 1
         server.should_exit = True
+        catalogue.hub.close()
         server.force_exit = n_signals > 1
         if n_signals > 2:
             os._exit(128 + number)

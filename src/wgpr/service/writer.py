@@ -6,7 +6,6 @@ writes no files, and ends when the service does.
 """
 
 import io
-import multiprocessing
 import os
 import pickle
 import signal
@@ -24,9 +23,10 @@ from wgpr.estimators.methods import HISTORY_SIZE
 from wgpr.estimators.state import State
 from wgpr.gp.linalg import Array
 from wgpr.io.maps import load
-from wgpr.io.rows import Forecasts, n_seen
+from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
+from wgpr.service.process import StartedProcess, start_process
 
 # Memory for the factorised matrices of forecasts, for each map.
 _CACHE_BYTES = 2**24
@@ -41,9 +41,10 @@ class Open(NamedTuple):
 
 
 class Learn(NamedTuple):
-    """rows : (n, d + 1), or (n, d + 2) with weights."""
+    """first : number of rows before these; rows : (n, d + 1), or (n, d + 2) with weights."""
 
     name: str
+    first: int
     rows: Array
 
 
@@ -95,11 +96,13 @@ class _Learning:
         made = load(command.snapshot) if command.snapshot else command.definition.new_estimator()
         self._model = cast(OnlineRegressor, made)
         self._settings = made.get_params(deep=False)
-        if "max_cache_bytes" in self._settings:  # this process answers hardly anything
+        if knows_rows_at_once(made):  # other methods have no cache. This process answers hardly anything
             made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
         self._forecasts, self._sender = Forecasts(), StateSender()
 
-    def learn(self, rows: Array) -> None:
+    def learn(self, first: int, rows: Array) -> None:
+        if first != n_seen(self._model):  # no row is learned twice or left out
+            raise ValueError(f"rows after the first {first:,} came after {n_seen(self._model):,}")
         n_columns = len(self._definition.inputs) + 1
         weights = rows[:, n_columns] if self._definition.weight is not None else None
         self._forecasts.learn(self._model, rows[:, :n_columns], weights, self._definition.columns[:n_columns])
@@ -148,7 +151,7 @@ def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
     if isinstance(command, Open):
         maps[name] = _Learning(command)
     if isinstance(command, Learn):
-        maps[name].learn(command.rows)
+        maps[name].learn(command.first, command.rows)
     return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
 
 
@@ -236,14 +239,11 @@ class Writer:
     """The process that learns, and two threads that talk with it.
 
     receive : is called with each reply, in a thread, and with None when the process has ended.
+    started : the process; by default it is started now.
     """
 
-    def __init__(self, receive: Callable[[Reply | None], None]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other_end = context.Pipe()
-        self._process = context.Process(target=run, args=(other_end,), name="wgpr-writer", daemon=True)
-        self._process.start()
-        other_end.close()
+    def __init__(self, receive: Callable[[Reply | None], None], started: StartedProcess | None = None) -> None:
+        self._process, self._connection = started or start_process()
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._receive = receive
         self._threads = [Thread(target=self._send_all, daemon=True), Thread(target=self._receive_all, daemon=True)]

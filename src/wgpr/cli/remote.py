@@ -1,0 +1,144 @@
+"""`wgpr stream --to URL`: a service learns the rows and answers the queries."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.lines import Line, LineError, LineParser, format_answer, leave_out
+from wgpr.cli.session import Session, StreamOptions
+from wgpr.cli.settings import chosen_settings
+from wgpr.client import Map, MapServiceError
+from wgpr.io.rows import ANSWER
+
+# Rows of a request. If one of them is refused, the others are sent again.
+_MOST_ROWS = 5000
+
+
+@contextmanager
+def remote_session(
+    url: str, token: str | None, said: StreamOptions, level: float, report_every: int, *, strict: bool, force: bool
+) -> Iterator["RemoteSession"]:
+    """A session with a map of a service. If it does not exist, it is made with the first row."""
+    try:
+        service_map = Map(url, token)
+    except ValueError as error:
+        raise UsageError(f"--to: {error}") from error
+    with service_map:
+        definition = _definition(service_map)
+        parser = said.parser_of_new_map() if definition is None else _parser(url, definition, said)
+        session = RemoteSession(service_map, parser, level, report_every, strict=strict, force=force)
+        if definition is None or said.method or said.settings:
+            said.new_estimator()  # wrong settings are an error now
+            method, settings = chosen_settings(said.configuration, said.method, said.settings)
+            session.new_map = {"method": method, "settings": settings}
+        if definition is None:
+            inform(f"{url} does not exist yet; a new map is started")
+        elif session.new_map:  # the service says whether it has these settings
+            session.create(definition["inputs"], definition["target"], definition["weight"])
+        yield session
+
+
+def _definition(service_map: Map) -> dict[str, Any] | None:
+    try:
+        definition: dict[str, Any] = service_map.info()["definition"]
+        return definition
+    except MapServiceError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+def _parser(url: str, definition: dict[str, Any], said: StreamOptions) -> LineParser:
+    if said.weight and definition["weight"] is None:
+        raise UsageError(f"{url} has no weights; leave out --weight")
+    return said.parser_of_map(url, definition["inputs"], definition["target"], definition["weight"] or "")
+
+
+class RemoteSession(Session):
+    """Sends rows to a map of a service. n_rows : that the service has on its disk.
+
+    new_map : method and settings of a map that is to be made; None if there is one.
+    """
+
+    def __init__(
+        self, service_map: Map, parser: LineParser, level: float, report_every: int, *, strict: bool, force: bool
+    ) -> None:
+        super().__init__(parser, report_every)
+        self._map, self._level, self._strict, self._force = service_map, level, strict, force
+        self._waits = False
+        self.new_map: dict[str, Any] | None = None
+
+    def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
+        assert self.new_map is not None
+        self._map.create(inputs, target, weight=weight, **self.new_map)
+        self.new_map = None
+
+    def process(self, lines: Sequence[Line]) -> Iterator[str]:
+        """Send the rows, and yield an answer to each query. An answer knows all rows before it."""
+        self._waits = any(line.y is None for line in lines)
+        yield from super().process(lines)
+
+    def report(self) -> None:
+        rows, queries = format_count(self.n_rows, "row"), format_count(self.n_answers, "query")
+        inform(f"{rows} sent to {self._map.url}, {queries} answered")
+
+    def save_if_due(self) -> None:
+        """The service saves."""
+
+    def catch_up(self) -> None:
+        """The service learns what it has taken."""
+
+    def finish(self) -> None:
+        self.report()
+
+    def _learn(self, rows: list[Line]) -> None:
+        if self.new_map is not None:
+            self._announce()
+            self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
+        for first in range(0, len(rows), _MOST_ROWS):
+            n_before = self.n_rows
+            self._send(rows[first : first + _MOST_ROWS])
+            if self.n_rows // self._report_every > n_before // self._report_every:
+                self.report()
+
+    def _send(self, rows: list[Line]) -> None:
+        """Send rows. Those that the service refuses are left out, and the others are sent again."""
+        while rows:
+            X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
+            weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+            try:
+                self._map.partial_fit(X, y, weights, wait=self._waits, force=self._force)
+            except MapServiceError as error:
+                if error.line is None:
+                    raise
+                refused = rows.pop(error.line - 1)
+                leave_out(refused.number, LineError(f"is refused by the service: {_fault(error)}"), strict=self._strict)
+            else:
+                self.n_rows += len(rows)
+                return
+
+    def _answers(self, queries: list[Line]) -> Iterator[str]:
+        values = self._values(np.array([query.x for query in queries]))
+        yield from map(format_answer, queries, values or [()] * len(queries))
+
+    def _values(self, X: Any) -> list[tuple[Any, ...]]:
+        """Values of each answer; none if nothing is learned yet."""
+        if self.new_map is not None:
+            return []
+        self._map.wait_until_learned()
+        try:
+            columns = self._map.answer(X, level=self._level)
+        except MapServiceError as error:
+            if error.status == 409:  # nothing is learned yet
+                return []
+            raise
+        return list(zip(*(columns[name].tolist() for name in ANSWER), strict=True))
+
+
+def _fault(error: MapServiceError) -> str:
+    """What is wrong with a value, without its place in the request and without the remedy."""
+    fault = error.detail.removeprefix(f"line {error.line}, column {error.column!r}: ").rpartition("; ")[0]
+    return f"{error.column}: {fault} (--force learns it)"

@@ -1,0 +1,203 @@
+"""What a stream does with its lines: predict and learn rows, and answer queries."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+import numpy as np
+
+from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.learn import announce_columns, require_online, require_weights
+from wgpr.cli.lines import Line, LineError, LineParser, format_answer
+from wgpr.cli.saving import MapWriter
+from wgpr.cli.settings import Configuration, make_estimator
+from wgpr.estimators.base import OnlineRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.known_range import MIN_KNOWN, KnownRange
+from wgpr.io.rows import Forecasts, answer, n_seen
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing."""
+
+    inputs: Sequence[str]
+    target: str
+    weight: str
+    nodata: Sequence[float]
+    configuration: Configuration
+    method: str
+    settings: Sequence[str]
+
+    def new_estimator(self) -> OnlineRegressor:
+        model = make_estimator(self.configuration, self.method, self.settings)
+        require_online(model)
+        require_weights(model, self.weight)
+        return cast(OnlineRegressor, model)
+
+    def parser_of_new_map(self) -> LineParser:
+        inputs, target = self.inputs or self.configuration.x, self.target or self.configuration.y
+        return LineParser(inputs, target, self.nodata, self.weight)
+
+    def parser_of_map(self, name: str, inputs: Sequence[str], target: str, weight: str = "") -> LineParser:
+        """A parser for a map with these columns, whose names in the stream may be others."""
+        if self.inputs and len(self.inputs) != len(inputs):
+            raise UsageError(f"--x must name the {len(inputs)} inputs of {name}; got {','.join(self.inputs)}")
+        return LineParser(self.inputs or inputs, self.target or target, self.nodata, self.weight or weight)
+
+
+class Session(ABC):
+    """Learns the rows of a stream, here or elsewhere. n_rows : taken so far; n_answers : queries answered.
+
+    known : what is known of the values from `n_known` rows before.
+    """
+
+    def __init__(
+        self, parser: LineParser, report_every: int, known: KnownRange | None = None, n_known: int = 0
+    ) -> None:
+        self.parser, self._report_every = parser, report_every
+        self.n_rows = self.n_answers = 0
+        self._known, self._n_known = known, n_known
+
+    def check(self, line: Line) -> None:
+        """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
+        row = np.array([*line.x, line.y], dtype=float)
+        known = self._known or KnownRange.of_bounds(row, row)
+        is_far = known.is_far(row[None])[0]
+        if self._n_known >= MIN_KNOWN and is_far.any():
+            column = int(np.argmax(is_far))
+            name = [*self.parser.inputs, self.parser.target][column]
+            raise LineError(f"has {row[column]:.15g} as {name}, {known.describe(column)} (--force learns it)")
+        self._known = KnownRange.of_bounds(np.minimum(known.low, row), np.maximum(known.high, row))
+        self._n_known += 1
+
+    def process(self, lines: Sequence[Line]) -> Iterator[str]:
+        """Learn the rows, and yield an answer to each query."""
+        for is_query, group in groupby(lines, key=lambda line: line.y is None):
+            if is_query:
+                queries = list(group)
+                self.n_answers += len(queries)
+                yield from self._answers(queries)
+            else:
+                self._learn(list(group))
+
+    @abstractmethod
+    def _learn(self, rows: list[Line]) -> None: ...
+
+    @abstractmethod
+    def _answers(self, queries: list[Line]) -> Iterator[str]: ...
+
+    @abstractmethod
+    def report(self) -> None:
+        """Print what was done so far."""
+
+    @abstractmethod
+    def save_if_due(self) -> None:
+        """Save what is learned, from time to time."""
+
+    @abstractmethod
+    def catch_up(self) -> None:
+        """After an interruption: learn the rows that were taken before it."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Report and save what is learned."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of inputs and target."""
+        return [*self.parser.inputs, self.parser.target or "y"]
+
+    def _announce(self) -> None:
+        """Say which columns a new map learns."""
+        weight = self.parser.weight
+        announce_columns([*self.columns, *filter(None, [weight])], *self.parser.given, has_weights=bool(weight))
+
+
+class StreamSession(Session):
+    """Learns rows into a model of its own. scores : of the predictions of rows before these were learned.
+
+    The scores do not depend on how many lines arrive at once.
+
+    writer : of the map; None if it is not saved; save_every : seconds between two savings.
+    """
+
+    def __init__(
+        self,
+        model: OnlineRegressor,
+        parser: LineParser,
+        half_width: float,
+        report_every: int,
+        writer: MapWriter | None = None,
+        save_every: float = 60.0,
+    ) -> None:
+        known = KnownRange.of_map(model) if n_seen(model) else None
+        super().__init__(parser, report_every, known, n_seen(model))
+        self.model, self._half_width, self._forecasts = model, half_width, Forecasts()
+        self.scores = self._forecasts.scores
+        self._writer, self._save_every = writer, save_every
+        self._n_saved, self._saved_at = 0, time.monotonic()
+
+    def process(self, lines: Sequence[Line]) -> Iterator[str]:
+        """Learn the rows, which are written to the journal at once, and yield an answer to each query."""
+        rows = [line for line in lines if line.y is not None]
+        if rows and self._writer is not None:
+            values, weights = self._arrays(rows)
+            kept = values if weights is None else np.column_stack([values, weights])
+            self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None)
+        yield from super().process(lines)
+
+    def report(self) -> None:
+        """Print the scores so far."""
+        text = f"{format_count(self.n_rows, 'row')} learned, {format_count(self.n_answers, 'query')} answered"
+        if self.scores.n_rows:
+            scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
+            text += f"; {models}; forecasts: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
+            text += f"{scores.coverage:.1%} within the 95 % interval"
+        inform(text)
+
+    def save_if_due(self) -> None:
+        if self.n_rows > self._n_saved and time.monotonic() > self._saved_at + self._save_every:
+            self._save(silent=True)
+
+    def catch_up(self) -> None:
+        n_before = n_seen(self.model)
+        if self._writer is not None:
+            self._writer.catch_up(self.model)
+        self.n_rows += n_seen(self.model) - n_before
+
+    def finish(self) -> None:
+        self.report()
+        if self.n_rows:
+            self._save(silent=False)
+
+    def _save(self, *, silent: bool) -> None:
+        if self._writer is not None:
+            self._writer.save(self.model, silent=silent)
+        self._n_saved, self._saved_at = self.n_rows, time.monotonic()
+
+    def _learn(self, rows: list[Line]) -> None:
+        if not self.n_rows and not n_seen(self.model):
+            self._announce()
+        while rows:
+            n_rows = self._report_every - self.n_rows % self._report_every
+            part, rows = rows[:n_rows], rows[n_rows:]
+            self._forecasts.learn(self.model, *self._arrays(part), self.columns)
+            self.n_rows += len(part)
+            if self.n_rows % self._report_every == 0:
+                self.report()
+
+    def _arrays(self, rows: Sequence[Line]) -> tuple[Array, Array | None]:
+        """Inputs and target (n, d + 1), and weights (n,) if there are any."""
+        values = np.array([[*row.x, row.y] for row in rows], dtype=float)
+        return values, np.array([row.weight for row in rows]) if self.parser.weight else None
+
+    def _answers(self, queries: list[Line]) -> Iterator[str]:
+        if not n_seen(self.model):
+            yield from (format_answer(query, ()) for query in queries)
+            return
+        columns = answer(self.model, np.array([query.x for query in queries]), self._half_width)
+        yield from map(format_answer, queries, zip(*(column.tolist() for column in columns), strict=True))

@@ -1,0 +1,364 @@
+"""OGC API - Environmental Data Retrieval 1.1: maps as collections that QGIS and other clients can ask.
+
+A map of two or more inputs is a collection. Its first two inputs are x and y, west to east first; a third one is z.
+Inputs that a query does not name are in the middle of their extent. Answers are CoverageJSON.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import input_names, named, target_name, varying_columns
+from wgpr.labels import Label
+from wgpr.service.catalogue import Catalogue
+from wgpr.service.definition import NAME
+from wgpr.service.errors import ServiceError
+from wgpr.service.grids import COVERAGE_JSON
+from wgpr.service.livemap import LiveMap
+
+CONFORMANCE = (
+    "http://www.opengis.net/spec/ogcapi-common-1/1.0/conf/core",
+    "http://www.opengis.net/spec/ogcapi-common-2/1.0/conf/collections",
+    "http://www.opengis.net/spec/ogcapi-edr-1/1.1/conf/core",
+    "http://www.opengis.net/spec/ogcapi-edr-1/1.1/conf/covjson",
+    "http://www.opengis.net/spec/ogcapi-edr-1/1.1/conf/oas30",
+)
+PARAMETERS = {"mean": "mean of {}", "std": "standard deviation of an observation of {}"}
+QUERIES = ("position", "area", "cube", "trajectory")
+_CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+_LOCAL = 'ENGCRS["local",EDATUM["unknown"],CS[Cartesian,2],AXIS["x",east],AXIS["y",north],LENGTHUNIT["metre",1]]'
+_GEOGRAPHIC = re.compile(r"^(lon|long|lng|longitude)\b", re.IGNORECASE)
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Nodes along a side of an area or a cube, and points along a trajectory, unless the client wants others.
+_NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
+
+Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
+Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
+Height = Annotated[float | None, Query(description="Value of the third input.")]
+Names = Annotated[str, Query(alias="parameter-name", max_length=200, description="mean, std, or both by a comma.")]
+Resolution = Annotated[int, Query(ge=2, le=1000, description="Number of nodes.")]
+Format = Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")]
+
+
+def edr_routes(catalogue: Catalogue) -> APIRouter:
+    router = APIRouter(tags=["OGC API - Environmental Data Retrieval"])
+
+    @router.get("/conformance")
+    async def conformance() -> dict[str, list[str]]:
+        """The parts of the standard that hold."""
+        return {"conformsTo": list(CONFORMANCE)}
+
+    @router.get("/collections")
+    async def collections(request: Request) -> dict[str, Any]:
+        """All maps with rows and at least two inputs."""
+        base = _base(request)
+        found = [_collection(each, base) for _, each in sorted(catalogue.maps.items()) if _is_spatial(each)]
+        return {"links": [_link(f"{base}collections", "self")], "collections": found}
+
+    @router.get("/collections/{name}")
+    async def collection(name: Name, request: Request) -> dict[str, Any]:
+        """One map: extent, parameters and queries."""
+        return _collection(_spatial(catalogue[name]), _base(request))
+
+    @router.get("/collections/{name}/position", response_class=Response)
+    async def position(
+        name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
+    ) -> Response:
+        """At a POINT, or at all of a MULTIPOINT."""
+        kind, places = parse_wkt(coords, ("POINT", "MULTIPOINT"))
+        if kind == "POINT":
+            x, y = places[0][:2].tolist()
+            domain = _domain("Point", {"x": {"values": [x]}, "y": {"values": [y]}})
+            return await _answer(name, places, domain, [], z, names)
+        return await _answer(name, places, _points_domain(places), ["composite"], z, names)
+
+    @router.get("/collections/{name}/trajectory", response_class=Response)
+    async def trajectory(
+        name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
+    ) -> Response:
+        """Along a LINESTRING: at its ends and corners, and at places between them."""
+        _, corners = parse_wkt(coords, ("LINESTRING",))
+        places = along(corners)
+        return await _answer(name, places, _points_domain(places), ["composite"], z, names)
+
+    @router.get("/collections/{name}/area", response_class=Response)
+    async def area(
+        name: Name,
+        coords: Coordinates,
+        z: Height = None,
+        names: Names = "mean,std",
+        resolution_x: Annotated[Resolution, Query(alias="resolution-x")] = _NODES,
+        resolution_y: Annotated[Resolution, Query(alias="resolution-y")] = _NODES,
+        f: Format = "CoverageJSON",
+    ) -> Response:
+        """Inside of a POLYGON, on a grid; null outside of it."""
+        from matplotlib.path import Path as Polygon
+
+        _, ring = parse_wkt(coords, ("POLYGON",))
+        low, high = ring[:, :2].min(axis=0), ring[:, :2].max(axis=0)
+        places, domain = _grid(low, high, resolution_x, resolution_y)
+        is_inside = Polygon(ring[:, :2]).contains_points(places, radius=1e-9)
+        return await _answer(name, places, domain, ["y", "x"], z, names, is_inside)
+
+    @router.get("/collections/{name}/cube", response_class=Response)
+    async def cube(
+        name: Name,
+        bbox: Annotated[str, Query(max_length=200, description="minx,miny,maxx,maxy")],
+        z: Height = None,
+        names: Names = "mean,std",
+        resolution_x: Annotated[Resolution, Query(alias="resolution-x")] = _NODES,
+        resolution_y: Annotated[Resolution, Query(alias="resolution-y")] = _NODES,
+        f: Format = "CoverageJSON",
+    ) -> Response:
+        """On a grid in a box."""
+        numbers = _numbers(bbox.replace(",", " "))
+        if len(numbers) != 4 or bbox.count(",") != 3:
+            raise ServiceError(400, "bbox must be minx,miny,maxx,maxy")
+        places, domain = _grid(numbers[:2], numbers[2:], resolution_x, resolution_y)
+        return await _answer(name, places, domain, ["y", "x"], z, names)
+
+    async def _answer(
+        name: str,
+        places: Array,
+        domain: dict[str, Any],
+        axes: list[str],
+        z: float | None,
+        names: str,
+        is_shown: Any = None,
+    ) -> Response:
+        """Predict at places (n, 2) or (n, 3) and write the coverage."""
+        live_map = _spatial(catalogue[name])
+        model = catalogue.answering_model(live_map)
+        wanted = [each for each in names.split(",") if each]
+        if not wanted or not set(wanted) <= set(PARAMETERS):
+            raise ServiceError(400, f"parameter-name must be among {', '.join(PARAMETERS)}")
+        X = _all_inputs(model, places, z)
+        loop = asyncio.get_running_loop()
+        mean, std, _, _ = await loop.run_in_executor(catalogue.answering, model.predict_with_owners, named(model, X))
+        values = {"mean": mean, "std": std}
+        coverage = {
+            "type": "Coverage",
+            "domain": domain | {"referencing": [_reference(model)]},
+            "parameters": {each: _parameter(model, each) for each in wanted},
+            "ranges": {each: _range(values[each], domain, axes, is_shown) for each in wanted},
+        }
+        return JSONResponse(coverage, media_type=COVERAGE_JSON)
+
+    return router
+
+
+def landing_page(request: Request) -> Response:
+    """What can be asked, for programs; people get the page."""
+    base = _base(request)
+    links = [
+        _link(base, "self"),
+        _link(f"{base}openapi.json", "service-desc", "application/vnd.oai.openapi+json;version=3.1"),
+        _link(f"{base}docs", "service-doc", "text/html"),
+        _link(f"{base}conformance", "conformance"),
+        _link(f"{base}collections", "data"),
+    ]
+    return JSONResponse({"title": "WGPR", "description": "Maps that learn from a stream.", "links": links})
+
+
+# Places
+
+
+def parse_wkt(text: str, kinds: Sequence[str]) -> tuple[str, Array]:
+    """The kind of a geometry of well-known text, and its places (n, 2) or (n, 3). A polygon has no holes."""
+    found = re.fullmatch(r"\s*([A-Z]+)\s*Z?\s*\((.*)\)\s*", text.upper(), flags=re.DOTALL)
+    if found is None or found[1] not in kinds:
+        raise ServiceError(400, f"coords must be {' or '.join(kinds)} in well-known text, such as POINT(1 2)")
+    kind, inner = found[1], found[2].strip()
+    if kind == "POLYGON":
+        ring = re.fullmatch(r"\(([^()]*)\)", inner)
+        if ring is None:
+            raise ServiceError(400, "coords must be a POLYGON with one ring and no holes")
+        inner = ring[1]
+    if kind == "MULTIPOINT":
+        inner = re.sub(r"\(([^()]*)\)", r"\1", inner)
+    places = [_numbers(part) for part in inner.split(",")]
+    if len({len(place) for place in places}) != 1 or len(places[0]) not in (2, 3) or len(places) > _MOST_POINTS:
+        raise ServiceError(400, "coords must have two numbers, or three, for each place, and at most 10,000 places")
+    least = {"LINESTRING": 2, "POLYGON": 4}.get(kind, 1)
+    if len(places) < least or (kind == "POINT" and len(places) > 1):
+        raise ServiceError(400, f"coords has {len(places)} places, which is no {kind}")
+    return kind, np.array(places)
+
+
+def _numbers(text: str) -> list[float]:
+    parts = text.split()
+    if not all(re.fullmatch(_NUMBER, part) for part in parts) or not parts:
+        raise ServiceError(400, "coordinates must be numbers")
+    numbers = [float(part) for part in parts]
+    if not all(abs(number) <= 1e15 for number in numbers):
+        raise ServiceError(400, "coordinates must be at most 1e15")
+    return numbers
+
+
+def along(corners: Array) -> Array:
+    """Places (m, k) along a line through corners (n, k): these, and others between them."""
+    lengths = np.linalg.norm(np.diff(corners[:, :2], axis=0), axis=1)
+    step = lengths.sum() / _POINTS or 1.0
+    pieces = [
+        start + np.linspace(0.0, 1.0, max(1, int(np.ceil(length / step))), endpoint=False)[:, None] * (stop - start)
+        for start, stop, length in zip(corners[:-1], corners[1:], lengths, strict=True)
+    ]
+    return np.concatenate([*pieces, corners[-1:]])
+
+
+def _grid(low: Any, high: Any, n_x: int, n_y: int) -> tuple[Array, dict[str, Any]]:
+    if not (low[0] < high[0] and low[1] < high[1]):
+        raise ServiceError(400, "the lower corner must be below and left of the upper one")
+    x, y = np.linspace(low[0], high[0], n_x), np.linspace(low[1], high[1], n_y)
+    axes = {"x": _regular(low[0], high[0], n_x), "y": _regular(low[1], high[1], n_y)}
+    return np.stack([np.tile(x, n_y), np.repeat(y, n_x)], axis=1), _domain("Grid", axes)
+
+
+def _regular(start: float, stop: float, number: int) -> dict[str, Any]:
+    return {"start": float(start), "stop": float(stop), "num": number}
+
+
+def _all_inputs(model: EnsembleRegressor, places: Array, z: float | None) -> Array:
+    """Inputs (n, d): x and y, z for the third, and the middle of the extent for others."""
+    first, second, *others = varying_columns(model)
+    X = np.tile(model.bounds_.mean(axis=0), (len(places), 1))
+    X[:, first], X[:, second] = places[:, 0], places[:, 1]
+    if z is not None or places.shape[1] == 3:
+        if not others:
+            raise ServiceError(400, "the map has no third input; leave out z")
+        X[:, others[0]] = places[:, 2] if z is None else z
+    if not np.isfinite(X).all():
+        raise ServiceError(400, "z must be a finite number")
+    return X
+
+
+# Coverages
+
+
+def _domain(kind: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "Domain", "domainType": kind, "axes": dict(axes)}
+
+
+def _points_domain(places: Array) -> dict[str, Any]:
+    values = places[:, :2].tolist()
+    composite = {"dataType": "tuple", "coordinates": ["x", "y"], "values": values}
+    return _domain("MultiPoint", {"composite": composite})
+
+
+def _range(values: Array, domain: dict[str, Any], axes: list[str], is_shown: Any) -> dict[str, Any]:
+    numbers: list[float | None] = values.tolist()
+    if is_shown is not None:
+        numbers = [number if shown else None for number, shown in zip(numbers, is_shown, strict=True)]
+    content: dict[str, Any] = {"type": "NdArray", "dataType": "float", "values": numbers}
+    if axes:
+        sizes = {
+            name: len(axis["values"]) if "values" in axis else axis["num"] for name, axis in domain["axes"].items()
+        }
+        content |= {"axisNames": axes, "shape": [sizes[axis] for axis in axes]}
+    return content
+
+
+def _size(axis: dict[str, Any]) -> int:
+    return len(axis["values"]) if "values" in axis else axis["num"]
+
+
+def _parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:
+    target, unit = Label.parsed(target_name(model))
+    described: dict[str, Any] = {
+        "type": "Parameter",
+        "description": {"en": PARAMETERS[name].format(target)},
+        "observedProperty": {"label": {"en": target}},
+    }
+    return described | ({"unit": {"symbol": unit}} if unit else {})
+
+
+def _reference(model: EnsembleRegressor) -> dict[str, Any]:
+    system = {"type": "GeographicCRS", "id": _CRS84} if _is_geographic(model) else {"type": "ProjectedCRS"}
+    return {"coordinates": ["x", "y"], "system": system}
+
+
+def _is_geographic(model: EnsembleRegressor) -> bool:
+    return bool(_GEOGRAPHIC.match(input_names(model)[varying_columns(model)[0]]))
+
+
+# Collections
+
+
+def _is_spatial(live_map: LiveMap) -> bool:
+    return live_map.model is not None and len(live_map.definition.inputs) > 1
+
+
+def _spatial(live_map: LiveMap) -> LiveMap:
+    if not _is_spatial(live_map):
+        raise ServiceError(404, f"map {live_map.name} has one input or no rows yet, and is no collection")
+    return live_map
+
+
+def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
+    model = live_map.required_model()
+    first, second, *others = varying_columns(model)
+    (west, south), (east, north) = model.bounds_[:, [first, second]].tolist()
+    is_geographic = _is_geographic(model)
+    crs = "CRS84" if is_geographic else _LOCAL
+    extent: dict[str, Any] = {
+        "spatial": {"bbox": [[west, south, east, north]], "crs": _CRS84 if is_geographic else _LOCAL}
+    }
+    if others:
+        low, high = model.bounds_[:, others[0]].tolist()
+        extent["vertical"] = {
+            "interval": [[str(low), str(high)]],
+            "values": [f"{low}/{high}"],
+            "vrs": input_names(model)[others[0]],
+        }
+    here = f"{base}collections/{live_map.name}"
+    return {
+        "id": live_map.name,
+        "title": live_map.name,
+        "description": f"{target_name(model)} by Gaussian process regression, of {live_map.n_learned:,} rows",
+        "keywords": ["Gaussian process", target_name(model)],
+        "links": [_link(here, "self"), *(_link(f"{here}/{query}", "data", COVERAGE_JSON) for query in QUERIES)],
+        "extent": extent,
+        "data_queries": {query: _data_query(here, query, crs) for query in QUERIES},
+        "crs": [crs],
+        "output_formats": ["CoverageJSON"],
+        "parameter_names": {name: _collection_parameter(model, name) for name in PARAMETERS},
+    }
+
+
+def _collection_parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:
+    target, unit = Label.parsed(target_name(model))
+    described = {"type": "Parameter", "id": name, "description": PARAMETERS[name].format(target)}
+    property_ = {"observedProperty": {"label": target}}
+    return described | property_ | ({"unit": {"symbol": unit}} if unit else {})
+
+
+def _data_query(here: str, query: str, crs: str) -> dict[str, Any]:
+    variables = {
+        "title": query,
+        "query_type": query,
+        "output_formats": ["CoverageJSON"],
+        "default_output_format": "CoverageJSON",
+        "crs_details": [{"crs": crs, "wkt": _LOCAL if crs == _LOCAL else _CRS84_WKT}],
+    }
+    return {"link": {**_link(f"{here}/{query}", "data", COVERAGE_JSON), "variables": variables}}
+
+
+_CRS84_WKT = (
+    'GEOGCRS["WGS 84 (CRS84)",DATUM["World Geodetic System 1984",ELLIPSOID["WGS 84",6378137,298.257223563]],'
+    'CS[ellipsoidal,2],AXIS["longitude",east],AXIS["latitude",north],ANGLEUNIT["degree",0.0174532925199433]]'
+)
+
+
+def _link(href: str, rel: str, kind: str = "application/json") -> dict[str, str]:
+    return {"href": href, "rel": rel, "type": kind, "title": rel}
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url)

@@ -1,0 +1,103 @@
+"""What happens in a map, told to the clients: the track, changed ground, decisions and scores, a few times a second."""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from wgpr.ensemble.evaluation import StepRecord
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.metrics import Scores
+from wgpr.service.events import EventHub
+from wgpr.service.ground import Ground
+
+# Seconds between two events of a kind, points of the track in one event, and points that a new client gets.
+_INTERVAL, _POINTS_AT_ONCE, _N_TRACK = 0.2, 50, 2000
+_MOST_DECISIONS, _MOST_BOXES = 5, 50
+
+
+def in_words(record: StepRecord) -> str:
+    """What was decided in a step; empty if only models that were there have learned."""
+    new = [f"{change.model}" for change in record.changes if change.is_new]
+    parts = [
+        f"models {first} and {second} merged: there are as many as there may be" for first, second in record.merged
+    ]
+    if new:
+        is_regime = record.evidence_new is not None
+        reason = "another kind of ground" if is_regime else f"model {record.changes[0].model} was full and is divided"
+        parts.insert(0, f"new model {', '.join(new)}: {reason}")
+    return "; ".join(parts)
+
+
+class MapEvents:
+    """Collects what happens in a map and publishes it.
+
+    track : the latest places, (d + 1,) each, with the target last; ground : of the model that answers.
+    """
+
+    def __init__(self, name: str, hub: EventHub) -> None:
+        self._name, self._hub = name, hub
+        self.track: deque[list[float]] = deque(maxlen=_N_TRACK)
+        self.ground: Ground | None = None
+        self._rows: list[Array] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._n_told = self._n_steps = 0
+        self._latest: tuple[EnsembleRegressor, Scores | None, int] | None = None
+        self._n_seen = 0
+
+    def rows_accepted(self, rows: Array, n_seen: int) -> None:
+        """Rows (n, d + 1) are on the disk, which has `n_seen` now."""
+        self._rows.append(rows)
+        self._n_seen = n_seen
+        self._tell_soon()
+
+    def model_changed(
+        self, model: EnsembleRegressor, previous: EnsembleRegressor | None, scores: Scores | None, n_scored: int
+    ) -> None:
+        """Another model answers now."""
+        if self.ground is None or previous is None:
+            self._n_told, self._n_steps = model.n_samples_seen_, model._state.n_steps
+        self.ground = Ground.of(model, self.ground, previous)
+        self._latest = model, scores, n_scored
+        self._tell_soon()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_INTERVAL, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        if self._rows:
+            rows, self._rows = np.concatenate(self._rows), []
+            points = rows[:: 1 + len(rows) // _POINTS_AT_ONCE].tolist()
+            self.track.extend(points)
+            self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=points)
+        if self._latest is not None:
+            self._tell_learned(*self._latest)
+            self._latest = None
+
+    def _tell_learned(self, model: EnsembleRegressor, scores: Scores | None, n_scored: int) -> None:
+        assert self.ground is not None
+        boxes: Any = self.ground.changed_since(self._n_told)
+        records = [record for record in model.history_ if record.number >= self._n_steps]
+        self._n_told, self._n_steps = model.n_samples_seen_, model._state.n_steps
+        self._hub.publish(
+            "learned",
+            self._name,
+            rows_learned=model.n_samples_seen_,
+            models=model.n_models_,
+            extent=model.bounds_.T.tolist(),
+            boxes=boxes if len(boxes) <= _MOST_BOXES else None,
+            forecasts=None
+            if scores is None
+            else {"rows": n_scored, "rmse": scores.rmse, "nlpd": scores.nlpd, "coverage": scores.coverage},
+        )
+        decisions = [(record.number, in_words(record)) for record in records]
+        for number, text in [each for each in decisions if each[1]][-_MOST_DECISIONS:]:
+            self._hub.publish("decision", self._name, step=number, text=text)

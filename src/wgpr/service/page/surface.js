@@ -1,0 +1,280 @@
+// A map of two inputs, drawn from tiles of numbers. Only tiles whose ground has changed are fetched again.
+
+import { TABLES, digits, modelColour } from "./colours.js";
+import { mapPath, request } from "./service.js";
+
+const NODES = 65; // along a side of a tile; neighbouring tiles share their edges
+const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
+const L = () => window.L;
+
+export class Surface {
+  /** pointed(x, y) is called when the pointer moves; it has null if it leaves. */
+  constructor(element, legend, summary, at, pointed) {
+    this.summary = summary;
+    this.legend = legend;
+    this.layer = "mean";
+    this.at = at;
+    this.tiles = new Map(); // by key: canvas, coords, planes, etag
+    this.range = null;
+    this.stale = new Set();
+    this.points = [];
+    this.aspect = aspectOf(summary);
+    const crs = L().extend({}, L().CRS.Simple, { transformation: new (L().Transformation)(1, 0, -1 / this.aspect, 0) });
+    this.map = L().map(element, { crs, minZoom: -40, maxZoom: 40, zoomSnap: 0.25, attributionControl: false,
+      preferCanvas: true, fadeAnimation: false, keyboardPanDelta: 60 });
+    this.grid = this._gridLayer().addTo(this.map);
+    this.track = L().polyline([], { color: "#d55e00", weight: 2, opacity: 0.85, interactive: false, smoothFactor: 0.5 }).addTo(this.map);
+    this.boat = L().circleMarker([0, 0], { radius: 6, color: "#fff", weight: 2, fillColor: "#d55e00", fillOpacity: 1,
+      interactive: false });
+    this.isFollowing = true;
+    const stop = () => { this.isFollowing = false; };
+    element.addEventListener("pointerdown", stop);
+    element.addEventListener("wheel", stop, { passive: true });
+    element.addEventListener("keydown", (event) => { if (event.key !== "Tab") stop(); });
+    this.map.on("mousemove", ({ latlng }) => pointed(latlng.lng, latlng.lat));
+    this.map.on("mouseout", () => pointed(null, null));
+    element.addEventListener("focus", () => this._pointAtCentre(pointed));
+    this.map.on("moveend", () => { if (document.activeElement === element) this._pointAtCentre(pointed); });
+    element.setAttribute("aria-label", "Map; arrow keys move it, plus and minus zoom, the value is that at the centre");
+    this.fit();
+  }
+
+  remove() {
+    this.map.remove();
+  }
+
+  _pointAtCentre(pointed) {
+    const centre = this.map.getCenter();
+    pointed(centre.lng, centre.lat, true);
+  }
+
+  /** Whether the extent has grown so much that the axes need another scale. */
+  get isOutOfShape() {
+    return Math.abs(Math.log10(aspectOf(this.summary) / this.aspect)) >= 1;
+  }
+
+  /** Show the whole extent, unless the user has moved the map. */
+  fit() {
+    const extent = this.summary.plane;
+    if (!extent || !this.isFollowing) return;
+    const [[west, east], [south, north]] = extent;
+    const bounds = L().latLngBounds([south, west], [north, east]);
+    if (!this.bounds || !this.bounds.contains(bounds)) {
+      this.bounds = bounds.pad(0.12);
+      this.map.fitBounds(this.bounds, { animate: false });
+    }
+  }
+
+  _gridLayer() {
+    const surface = this;
+    const Layer = L().GridLayer.extend({
+      createTile(coords, done) {
+        const canvas = document.createElement("canvas");
+        canvas.width = canvas.height = NODES - 1;
+        const tile = { canvas, coords, planes: null, etag: "" };
+        surface.tiles.set(this._tileCoordsToKey(coords), tile);
+        surface.fetch(tile).finally(() => done(null, canvas));
+        return canvas;
+      },
+    });
+    const layer = new Layer({ tileSize: 256, keepBuffer: 1, updateWhenZooming: false, minZoom: -40, maxZoom: 40 });
+    layer.on("tileunload", ({ coords }) => this.tiles.delete(layer._tileCoordsToKey(coords)));
+    return layer;
+  }
+
+  async fetch(tile) {
+    const { x, y, z } = tile.coords;
+    const query = new URLSearchParams({ size: NODES, aspect: this.aspect });
+    for (const [name, value] of Object.entries(this.at)) query.append("at", `${name}=${value}`);
+    const path = mapPath(this.summary.name, `/tiles/all/${z}/${x}/${y}?${query}`);
+    const response = await request(path, { headers: tile.etag ? { "If-None-Match": tile.etag } : {}, cache: "no-store" });
+    if (response.status !== 200) return;
+    tile.planes = new Float32Array(await response.arrayBuffer());
+    tile.etag = response.headers.get("ETag");
+    this.drawSoon();
+  }
+
+  /** Fetch the tiles again that touch one of the boxes, all of them without boxes. */
+  changed(boxes) {
+    this.fit();
+    for (const [key, tile] of this.tiles) {
+      const [west, south, east, north] = this._edges(tile.coords);
+      const touches = ([low, high]) => low[0] <= east && high[0] >= west && low[1] <= north && high[1] >= south;
+      if (!boxes || boxes.some(touches)) this.stale.add(key);
+    }
+    this.refreshing ??= setTimeout(() => this._refresh(), 250);
+  }
+
+  async _refresh() {
+    const keys = [...this.stale];
+    this.stale.clear();
+    await Promise.all(keys.map((key) => this.tiles.get(key)).filter(Boolean).map((tile) => this.fetch(tile)));
+    this.refreshing = null;
+    if (this.stale.size) this.changed([]);
+  }
+
+  _edges({ x, y, z }) {
+    const width = 256 * 2 ** -z;
+    return [x * width, -(y + 1) * width * this.aspect, (x + 1) * width, -y * width * this.aspect];
+  }
+
+  show(layer) {
+    this.layer = layer;
+    this.drawSoon();
+  }
+
+  setSlice(at) {
+    this.at = at;
+    for (const tile of this.tiles.values()) tile.etag = "";
+    this.changed(null);
+  }
+
+  drawSoon() {
+    this.drawing ??= requestAnimationFrame(() => {
+      this.drawing = null;
+      this._draw();
+    });
+  }
+
+  _draw() {
+    const tiles = [...this.tiles.values()].filter((tile) => tile.planes);
+    const latent = Math.max(...tiles.map((tile) => maximum(plane(tile, LATENT))), 1e-300);
+    const [low, high] = this._range(tiles, latent);
+    for (const tile of tiles) {
+      drawTile(tile, { layer: this.layer, low, high, latent, edges: this._edges(tile.coords), ground: this._ground() });
+    }
+    this._drawLegend(low, high);
+  }
+
+  /** The ground that is drawn: the extent of the rows and a little more. */
+  _ground() {
+    const [[west, east], [south, north]] = this.summary.plane;
+    const [dx, dy] = [0.015 * (east - west), 0.015 * (north - south)];
+    return [west - dx, south - dy, east + dx, north + dy];
+  }
+
+  /** The range of the colours: that of the known ground. It changes only if it must, so that colours do not flicker. */
+  _range(tiles, latent) {
+    let [low, high] = [Infinity, -Infinity];
+    for (const tile of tiles) {
+      const [values, unknown] = [plane(tile, this.layer === "std" ? STD : MEAN), plane(tile, LATENT)];
+      const isInside = insideOf(this._edges(tile.coords), this._ground());
+      for (let i = 0; i < values.length; i += 3) {
+        if (isInside(i) && (this.layer === "std" || unknown[i] < 0.7 * latent)) {
+          low = Math.min(low, values[i]);
+          high = Math.max(high, values[i]);
+        }
+      }
+    }
+    if (!(high > low)) [low, high] = [low - 1 || 0, low + 1 || 1];
+    const known = this.range?.layer === this.layer ? this.range : null;
+    const width = high - low;
+    const isFitting = known && low >= known.low - 0.02 * width && high <= known.high + 0.02 * width
+      && width > 0.8 * (known.high - known.low);
+    if (!isFitting) this.range = { layer: this.layer, low, high };
+    return [this.range.low, this.range.high];
+  }
+
+  _drawLegend(low, high) {
+    const { legend, layer, summary } = this;
+    legend.hidden = layer === "model";
+    legend.querySelector("figcaption").textContent = layer === "std" ? `standard deviation of ${summary.target}` : summary.target;
+    const canvas = legend.querySelector("canvas");
+    const context = canvas.getContext("2d");
+    (TABLES[layer] ?? TABLES.mean).forEach((colour, index) => {
+      context.fillStyle = `rgb(${colour.map(Math.round).join(" ")})`;
+      context.fillRect(index, 0, 1, 1);
+    });
+    const labels = [low, (low + high) / 2, high].map((value) => digits(value));
+    legend.querySelectorAll("span").forEach((span, index) => { span.textContent = labels[index]; });
+  }
+
+  /** The track: places on the two axes. */
+  setTrack(points) {
+    this.points = [];
+    this.addTrack(points);
+  }
+
+  addTrack(points) {
+    this.points = [...this.points, ...points].slice(-2000);
+    if (!this.points.length) return;
+    this.track.setLatLngs(this._pieces().map((piece) => piece.map(([x, y]) => [y, x])));
+    this.boat.setLatLng([...this.points.at(-1)].reverse());
+  }
+
+  /** The track in pieces: a jump is no line. A place alone is drawn as a point. */
+  _pieces() {
+    const [width, height] = this.summary.plane.map(([low, high]) => high - low || 1);
+    const pieces = [];
+    this.points.forEach(([x, y], index) => {
+      const [u, v] = this.points[index - 1] ?? [Infinity, Infinity];
+      if (Math.hypot((x - u) / width, (y - v) / height) > 0.2) pieces.push([[x, y]]);
+      pieces.at(-1).push([x, y]);
+    });
+    return pieces;
+  }
+
+  showTrack(isShown) {
+    for (const layer of [this.track, this.boat]) {
+      if (isShown) layer.addTo(this.map);
+      else layer.remove();
+    }
+  }
+}
+
+/** Units of the second axis for one of the first: one, unless they are of different kinds and very different sizes. */
+function aspectOf({ plane: extent, columns, inputs }) {
+  const names = columns.map((column) => inputs[column]);
+  const units = names.map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
+  const arePlaces = names.every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
+  const ratio = extent ? (extent[1][1] - extent[1][0]) / (extent[0][1] - extent[0][0]) : 1;
+  const isExtreme = Number.isFinite(ratio) && (ratio > 50 || (ratio > 0 && ratio < 1 / 50));
+  return arePlaces || (units[0] && units[0] === units[1]) || !isExtreme ? 1 : 10 ** Math.round(Math.log10(ratio));
+}
+
+function plane(tile, number) {
+  const size = NODES * NODES;
+  return tile.planes.subarray(number * size, (number + 1) * size);
+}
+
+function maximum(values) {
+  let most = -Infinity;
+  for (const value of values) if (value > most) most = value;
+  return most;
+}
+
+/** Whether node i of a tile lies on the ground. */
+function insideOf(edges, ground) {
+  const [width, height] = [(edges[2] - edges[0]) / (NODES - 1), (edges[3] - edges[1]) / (NODES - 1)];
+  return (i) => {
+    const [x, y] = [edges[0] + (i % NODES) * width, edges[3] - Math.floor(i / NODES) * height];
+    return x >= ground[0] && x <= ground[2] && y >= ground[1] && y <= ground[3];
+  };
+}
+
+/** Draw a tile: its nodes are pixels of a small picture, which is stretched so that edge nodes lie on the edges. */
+function drawTile(tile, { layer, low, high, latent, edges, ground }) {
+  const [values, unknown, owners] = [plane(tile, layer === "std" ? STD : MEAN), plane(tile, LATENT), plane(tile, MODEL)];
+  const image = new ImageData(NODES, NODES);
+  const table = TABLES[layer] ?? TABLES.mean;
+  const isInside = insideOf(edges, ground);
+  for (let i = 0; i < values.length; i++) {
+    const share = Math.max(0, Math.min(1, (values[i] - low) / (high - low)));
+    const colour = layer === "model" ? modelColour(owners[i]) : table[Math.round(255 * share)];
+    image.data.set(colour, 4 * i);
+    const known = layer === "std" ? 1 : Math.max(0.15, Math.min(1, (1.05 - unknown[i] / latent) / 0.45));
+    image.data[4 * i + 3] = isInside(i) ? 255 * known : 0;
+  }
+  const { canvas } = tile;
+  canvas.style.imageRendering = layer === "model" ? "pixelated" : "auto";
+  const side = layer === "model" ? NODES - 1 : 256;
+  if (canvas.width !== side) canvas.width = canvas.height = side;
+  small.getContext("2d").putImageData(image, 0, 0);
+  const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = layer !== "model";
+  context.clearRect(0, 0, side, side);
+  context.drawImage(small, 0.5, 0.5, NODES - 1, NODES - 1, 0, 0, side, side);
+}
+
+const small = document.createElement("canvas");
+small.width = small.height = NODES;

@@ -1,0 +1,138 @@
+"""Tiles of a map: squares of 256 pixels in a pyramid, as Leaflet's `CRS.Simple` numbers them.
+
+At zoom z a unit of the inputs has 2^z pixels, so a tile has the width 256 / 2^z. Tile (0, 0) lies to the east and
+south of the origin; x grows to the east, y to the south. Zooms and numbers may be negative.
+"""
+
+import asyncio
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.grids import named, varying_columns
+from wgpr.service.errors import ServiceError
+from wgpr.service.grids import COLOUR_MAPS
+
+Planes = NDArray[np.float32]
+
+PLANES = ("mean", "std", "std_latent", "model")
+_PIXELS = 256
+_MOST_TILES = 2000
+
+
+class TileAddress(NamedTuple):
+    """zoom, x, y : of the pyramid; size : nodes along a side, from edge to edge.
+
+    aspect : units of the second axis for one of the first;
+    fixed : values of the inputs that do not vary, by column.
+    """
+
+    zoom: int
+    x: int
+    y: int
+    size: int
+    aspect: float
+    fixed: tuple[tuple[int, float], ...]
+
+
+def edges(address: TileAddress) -> tuple[float, float, float, float]:
+    """West, south, east and north end of a tile."""
+    width = _PIXELS * 2.0**-address.zoom
+    west, north = address.x * width, -address.y * width * address.aspect
+    return west, north - width * address.aspect, west + width, north
+
+
+def box(model: EnsembleRegressor, address: TileAddress) -> tuple[Array, Array]:
+    """Low and high corner (d,) of a tile among all inputs."""
+    first, second = plane_columns(model, address)
+    low = np.empty(model.n_features_in_)
+    high = np.empty(model.n_features_in_)
+    for column, value in address.fixed:
+        low[column] = high[column] = value
+    low[first], low[second], high[first], high[second] = edges(address)
+    return low, high
+
+
+def plane_columns(model: EnsembleRegressor, address: TileAddress) -> list[int]:
+    """The two inputs that vary, west to east first."""
+    columns = varying_columns(model, dict(address.fixed) or None)
+    if len(columns) != 2:
+        raise ServiceError(422, "a tile has two inputs that vary; fix the others with at=NAME=VALUE")
+    return columns
+
+
+def nodes(model: EnsembleRegressor, address: TileAddress) -> Array:
+    """Places (size * size, d), row by row from north to south. Nodes at the edges are shared with the next tiles."""
+    west, south, east, north = edges(address)
+    along = np.linspace(0.0, 1.0, address.size)
+    first, second = plane_columns(model, address)
+    X = np.empty((address.size**2, model.n_features_in_))
+    for column, value in address.fixed:
+        X[:, column] = value
+    X[:, first] = np.tile(west + (east - west) * along, address.size)
+    X[:, second] = np.repeat(north - (north - south) * along, address.size)
+    return X
+
+
+def predicted(model: EnsembleRegressor, address: TileAddress) -> Planes:
+    """The planes of a tile: (4, size, size)."""
+    X = nodes(model, address)
+    if not np.isfinite(X).all() or np.abs(X).max() > 1e15:
+        raise ServiceError(422, "the tile is too far away")
+    values = model.predict_with_owners(named(model, X))
+    return np.stack([plane.reshape(address.size, address.size) for plane in values]).astype("<f4")
+
+
+def png(plane: Array, layer: str, low: float, high: float) -> bytes:
+    """A plane (size, size) as a picture of 256 by 256 pixels, in colours from `low` to `high`."""
+    from matplotlib import colormaps
+    from matplotlib.image import imsave
+    from scipy.ndimage import map_coordinates
+
+    places = (np.arange(_PIXELS) + 0.5) / _PIXELS * (len(plane) - 1)
+    pixels = map_coordinates(plane, np.meshgrid(places, places, indexing="ij"), order=0 if layer == "model" else 1)
+    values, low, high = (pixels % 20, 0.0, 19.0) if layer == "model" else (pixels, low, high)
+    file = io.BytesIO()
+    imsave(file, values, vmin=low, vmax=high, cmap=colormaps[COLOUR_MAPS[layer]])
+    return file.getvalue()
+
+
+class TileCache:
+    """Tiles that were made, the latest 2,000. A tile that several clients want at once is made once."""
+
+    def __init__(self) -> None:
+        self._tiles: OrderedDict[tuple[str, TileAddress], tuple[str, asyncio.Task[Planes]]] = OrderedDict()
+
+    async def get(
+        self, name: str, address: TileAddress, version: str, make: Callable[[], Coroutine[Any, Any, Planes]]
+    ) -> Planes:
+        """The tile of this version; `make` is a coroutine function that makes it."""
+        key = name, address
+        known = self._tiles.get(key)
+        if known is None or known[0] != version or (known[1].done() and known[1].exception() is not None):
+            known = version, asyncio.create_task(make())
+            self._tiles[key] = known
+        self._tiles.move_to_end(key)
+        while len(self._tiles) > _MOST_TILES:
+            self._tiles.popitem(last=False)
+        return await asyncio.shield(known[1])
+
+
+def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """Values by column, from NAME=VALUE pairs."""
+    fixed: dict[int, float] = {}
+    for pair in pairs:
+        name, _, text = pair.rpartition("=")
+        try:
+            fixed[list(names).index(name)] = float(text)
+        except ValueError as error:
+            raise ServiceError(422, f"at must be NAME=VALUE with one of {', '.join(names)} and a number") from error
+    if not all(map(np.isfinite, fixed.values())):
+        raise ServiceError(422, "at must have finite values")
+    return tuple(sorted(fixed.items()))

@@ -1,0 +1,260 @@
+"""All maps of a folder, with the processes that learn: made, opened again, deleted, and after deaths."""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from journals import JOURNAL, LOG, as_killed, no_room
+from live_maps import PAPER, SURVEY, direct_bytes, quick_processes, survey_rows, until
+from streams import assert_same_map_files
+from wgpr.io.journal import Journal, JournalError
+from wgpr.service.catalogue import Catalogue
+from wgpr.service.errors import ServiceError
+from wgpr.service.limits import Limits
+from wgpr.service.livemap import SNAPSHOT
+
+ROWS = survey_rows()
+
+
+@pytest.fixture(autouse=True)
+def _quick_processes(monkeypatch):
+    quick_processes(monkeypatch)
+
+
+def opened(folder, **limits):
+    return Catalogue(folder, Limits(**limits), n_writers=1).opened()
+
+
+async def learned(live_map, rows, key=None):
+    """Accept rows and wait until they are learned."""
+    receipt = await live_map.accept(rows, key)
+    await asyncio.wait_for(live_map.wait_until_learned(receipt.last), 60)
+
+
+def assert_served(live_map, rows, definition=SURVEY):
+    """All these rows were learned, once and in their order."""
+    assert (live_map.failure, live_map.n_learned, live_map.n_accepted) == ("", len(rows), len(rows))
+    assert_same_map_files(live_map.model.to_bytes(), direct_bytes(rows, definition))
+
+
+@pytest.mark.parametrize("definition", [SURVEY, PAPER], ids=["default", "solar"])
+def test_a_restart_gives_the_same_map_to_the_bit(tmp_path, definition):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            assert await catalogue.create("lake", definition)
+            await learned(catalogue["lake"], ROWS[:50], "a")
+            await catalogue["lake"].accept(ROWS[50:70], "b")
+            as_killed(tmp_path / "lake", tmp_path / "killed")  # a map of its own
+            assert_same_map_files(catalogue["lake"].model.to_bytes(), direct_bytes(ROWS[:50], definition))
+        assert_same_map_files((tmp_path / "lake" / SNAPSHOT).read_bytes(), direct_bytes(ROWS[:70], definition))
+        async with opened(tmp_path) as catalogue:
+            for name in ("lake", "killed"):
+                assert (await catalogue[name].accept(ROWS[50:70], "b")).is_new is False
+                await learned(catalogue[name], ROWS[70:])
+                assert_served(catalogue[name], ROWS, definition)
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_writer_is_started_again_and_nothing_is_lost_or_learned_twice(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+            live_map = catalogue["lake"]
+            for first in range(0, len(ROWS), 10):
+                await live_map.accept(ROWS[first : first + 10], None)
+                if first in (20, 50, 80):
+                    writer = catalogue._writers[0]
+                    os.kill(writer.process_id, signal.SIGKILL)
+                    await until(lambda writer=writer: catalogue._writers[0] is not writer)
+            await asyncio.wait_for(live_map.wait_until_learned(len(ROWS)), 60)
+            assert_served(live_map, ROWS)
+
+    asyncio.run(scenario())
+
+
+def test_a_map_that_is_made_again_gets_nothing_of_the_deleted_one(tmp_path):
+    """The writer was still learning rows of the deleted map."""
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("other", SURVEY)
+            await catalogue.create("lake", SURVEY)
+            await learned(catalogue["lake"], ROWS[:20])
+            for first in range(0, 3000, 500):
+                await catalogue["lake"].accept(survey_rows(3000)[first : first + 500], None)
+            await catalogue.delete("lake")
+            assert await catalogue.create("lake", SURVEY)
+            assert catalogue["lake"].n_accepted == 0
+            await learned(catalogue["lake"], ROWS[:30])
+            assert_served(catalogue["lake"], ROWS[:30])
+            await learned(catalogue["other"], ROWS)
+            assert_served(catalogue["other"], ROWS)
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            for name in ("lake", "other"):
+                await catalogue.create(name, SURVEY)
+                await learned(catalogue[name], ROWS[:10])
+            catalogue["lake"]._receiver = None
+            await catalogue["lake"].accept(ROWS[10:20], None)
+            await until(lambda: catalogue["lake"].failure)
+            await learned(catalogue["other"], ROWS[10:])
+            assert_served(catalogue["other"], ROWS)
+
+    asyncio.run(scenario())
+    assert Journal.open(tmp_path / "lake" / JOURNAL).n_rows == 20
+
+
+def test_maps_are_made_once(tmp_path):
+    async def scenario():
+        async with opened(tmp_path, maps=2) as catalogue:
+            assert await catalogue.create("lake", SURVEY)
+            assert not await catalogue.create("lake", SURVEY)
+            with pytest.raises(ServiceError, match="map lake exists with other columns or settings") as conflict:
+                await catalogue.create("lake", PAPER)
+            assert conflict.value.status_code == 409
+            await catalogue.create("river", SURVEY)
+            with pytest.raises(ServiceError, match="no more are allowed; delete one") as many:
+                await catalogue.create("sea", SURVEY)
+            assert many.value.status_code == 507
+            await catalogue.delete("river")
+            assert await catalogue.create("sea", SURVEY)
+            with pytest.raises(ServiceError, match="there is no map river") as missing:
+                catalogue["river"]
+            assert missing.value.status_code == 404
+
+    asyncio.run(scenario())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "sea"]
+
+
+def test_no_map_is_made_on_a_full_disk(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            with no_room(1000), pytest.raises(ServiceError, match=r"map lake cannot be made .*; make room") as full:
+                await catalogue.create("lake", SURVEY)
+            assert full.value.status_code == 507
+            assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+            assert await catalogue.create("lake", SURVEY)
+            await learned(catalogue["lake"], ROWS[:10])
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_belongs_to_one_service(tmp_path):
+    async def scenario():
+        async with opened(tmp_path):
+            with pytest.raises(BlockingIOError, match=r"another wgpr serve uses .*; stop it, or name another folder"):
+                async with opened(tmp_path):
+                    pass
+        async with opened(tmp_path):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_what_a_crash_left_is_removed(tmp_path):
+    for name in (".new-lake", ".deleted-0123abcd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / JOURNAL).write_bytes(b"half of a journal")
+    (tmp_path / "notes.txt").write_text("not a map")
+    (tmp_path / ".git").mkdir()
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            assert not catalogue.maps
+            assert await catalogue.create("lake", SURVEY)
+
+    asyncio.run(scenario())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "lake", "notes.txt"]
+
+
+def make_maps(folder, *names):
+    async def scenario():
+        async with opened(folder) as catalogue:
+            for name in names:
+                await catalogue.create(name, SURVEY)
+                await learned(catalogue[name], ROWS[:30])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [(JOURNAL, "restore both from a backup, or move"), (SNAPSHOT, "use a backup or fit again")],
+)
+def test_a_damaged_map_refuses_to_start_and_says_what_to_do(tmp_path, name, remedy):
+    make_maps(tmp_path, "brook", "lake")
+    path = tmp_path / "lake" / name
+    good = path.read_bytes()
+    path.write_bytes(good[: len(good) // 2])
+
+    async def start():
+        async with opened(tmp_path) as catalogue:
+            return sorted(catalogue.maps)
+
+    with pytest.raises(ValueError, match=f"{path} .*{remedy}"):
+        asyncio.run(start())
+    assert path.read_bytes() == good[: len(good) // 2]
+    path.write_bytes(good)
+    assert asyncio.run(start()) == ["brook", "lake"]
+
+
+def test_the_remedy_works(tmp_path):
+    """Without its journal a map goes on from its snapshot."""
+    make_maps(tmp_path, "lake")
+    (tmp_path / "lake" / JOURNAL).unlink()
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await learned(catalogue["lake"], ROWS[30:])
+            assert_served(catalogue["lake"], ROWS)
+
+    asyncio.run(scenario())
+
+
+def test_a_torn_tail_gets_a_line_in_the_log(tmp_path, caplog):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+            for first in range(0, 50, 10):
+                await catalogue["lake"].accept(ROWS[first : first + 10], None)
+            as_killed(tmp_path / "lake", tmp_path / "killed")
+        shutil.rmtree(tmp_path / "lake")
+        log = tmp_path / "killed" / LOG
+        log.write_bytes(log.read_bytes()[:-1])
+        with caplog.at_level(logging.WARNING, logger="wgpr.service"):
+            async with opened(tmp_path) as catalogue:
+                assert catalogue["killed"].n_accepted == 40
+        (values,) = [record.values for record in caplog.records if record.message == "journal"]
+        assert values["map"] == "killed"
+        assert "the last commit is not complete and was cut off" in values["error"]
+
+    asyncio.run(scenario())
+
+
+def test_damage_in_the_middle_of_the_log_refuses_to_start(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+            for first in range(0, 50, 10):
+                await catalogue["lake"].accept(ROWS[first : first + 10], None)
+            as_killed(tmp_path / "lake", tmp_path / "killed")
+        log = tmp_path / "killed" / LOG
+        data = np.frombuffer(log.read_bytes(), dtype=np.uint8).copy()
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data.tobytes())
+        with pytest.raises(JournalError, match="damaged before its end; restore both from a backup"):
+            async with opened(tmp_path):
+                pass
+
+    asyncio.run(scenario())

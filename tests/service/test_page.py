@@ -1,0 +1,254 @@
+"""The page in a real browser: what a person sees while rows come in."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from running_service import as_csv, make_map, rough_survey, running, send, survey
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+HOW_TO = "no browser is here: install Debian's chromium-headless-shell"
+
+if BROWSER is None and "CI" in os.environ:
+    raise RuntimeError(HOW_TO)
+if BROWSER is None:
+    pytest.skip(HOW_TO, allow_module_level=True)
+
+sync_api = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.xdist_group("browser")  # one browser and one service for all of them
+
+SECONDS = 60_000  # a busy machine is slow; what must not happen is checked at once
+NAMES_OF_THREE = ["lon", "lat", "depth", "temperature"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("maps")) as service:
+        learn(service.client, make_map(service.client, "lake"), survey(300))
+        learn(service.client, make_map(service.client, "line", inputs=["x"], target="y"), line(100), ["x", "y"])
+        ocean = make_map(service.client, "ocean", inputs=NAMES_OF_THREE[:-1], target="temperature")
+        learn(service.client, ocean, survey(200, d=3), NAMES_OF_THREE)
+        make_map(service.client, "empty")
+        yield service
+
+
+def learn(client, path, rows, names=("east", "north", "depth")):
+    answer = send(client, f"{path}/rows", as_csv(rows, names), params={"wait": "learned"})
+    assert answer.status_code == 200, answer.text
+
+
+def line(n):
+    x = np.linspace(0.0, 10.0, n)
+    return np.column_stack([x, np.sin(x)])
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, service):
+    """Open a map in a page of its own. At the end: no error in the console, and no request to another host."""
+    opened, faults = [], []
+
+    def open_(name="", **options):
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+        context.set_default_timeout(SECONDS)
+        page = context.new_page()
+        page.on("console", lambda message: message.type == "error" and faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: request.url.startswith((service.url, "data:")) or faults.append(request.url))
+        page.goto(f"{service.url}/#{name}")
+        opened.append(context)
+        return page
+
+    yield open_
+    for context in opened:
+        context.close()
+    assert faults == []
+
+
+def pixels(page):
+    """How many pixels of the map are drawn, and their mean colour."""
+    script = """() => {
+        let [n, red, green, blue] = [0, 0, 0, 0];
+        for (const canvas of document.querySelectorAll("canvas.leaflet-tile")) {
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            for (let i = 0; i < data.length; i += 4) {
+                if (data[i + 3] > 0) { n += 1; red += data[i]; green += data[i + 1]; blue += data[i + 2]; }
+            }
+        }
+        return [n, red / n, green / n, blue / n];
+    }"""
+    return page.evaluate(script)
+
+
+def wait_until_drawn(page):
+    page.wait_for_function("""() => [...document.querySelectorAll("canvas.leaflet-tile")].some((canvas) =>
+        canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))""")
+
+
+def test_a_map_is_drawn_with_its_colour_bar(open_page):
+    page = open_page("lake")
+    wait_until_drawn(page)
+    assert pixels(page)[0] > 10_000
+    legend = page.locator("#legend")
+    assert "depth" in legend.inner_text()
+    low, middle, high = (float(text) for text in legend.locator("span").all_inner_texts())
+    assert 3.0 < low < middle < high < 7.5
+    assert page.locator("#rows").inner_text() == "300"
+
+
+def test_rows_that_a_client_posts_appear_without_reload(open_page, service):
+    path = make_map(service.client, "growing")
+    page = open_page("growing")
+    page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")
+    learn(service.client, path, survey(200))
+    wait_until_drawn(page)
+    page.wait_for_function("() => document.querySelector('#rows').innerText === '200'")
+    before = pixels(page)
+    learn(service.client, path, survey(200, seed=1) * [1.0, 1.0, -1.0])  # another field at the same places
+    page.wait_for_function("() => document.querySelector('#rows').innerText === '400'")
+    for _ in range(100):
+        if pixels(page)[1:] != before[1:]:
+            break
+        page.wait_for_timeout(100)
+    assert pixels(page)[1:] != before[1:]
+
+
+def test_only_tiles_on_changed_ground_are_fetched(open_page, service):
+    path = make_map(service.client, "wide")
+    learn(service.client, path, rough_survey(2000))
+    page = open_page("wide")
+    wait_until_drawn(page)
+    page.wait_for_function("() => !document.querySelector('canvas.leaflet-tile:not(.leaflet-tile-loaded)')")
+    n_tiles = page.locator("canvas.leaflet-tile").count()
+    fetched = []
+    page.on("response", lambda response: "/tiles/" in response.url and fetched.append(response.status))
+    learn(service.client, path, [[1.0, 1.0, 5.0]])
+    page.wait_for_function("() => document.querySelector('#rows').innerText === '2,001'")
+    page.wait_for_timeout(1500)
+    assert 0 < len(fetched) < n_tiles
+
+
+def test_layers_switch(open_page):
+    page = open_page("lake")
+    wait_until_drawn(page)
+    seen = [pixels(page)[1:]]
+    for layer in ("std", "model"):
+        page.check(f"input[value={layer}]")
+        page.wait_for_timeout(300)
+        seen.append(pixels(page)[1:])
+    assert len({tuple(np.round(colour, 1)) for colour in seen}) == 3
+    assert page.locator("#legend").is_hidden()  # numbers of models have no scale
+    page.check("input[value=std]")
+    page.wait_for_function("() => document.querySelector('#legend').innerText.includes('standard deviation')")
+
+
+def pointed_value(page, service, name, inputs):
+    """The value that the page shows, and that of `predict` at the same place."""
+    page.wait_for_function("() => document.querySelector('#value').dataset.mean !== undefined")
+    page.wait_for_timeout(300)
+    shown = page.evaluate("({ ...document.querySelector('#value').dataset })")
+    place = json.loads(shown["place"])
+    answer = service.client.post(f"/maps/{name}/predict", json={key: [x] for key, x in zip(inputs, place, strict=True)})
+    return float(shown["mean"]), answer.json()["mean"][0], page.locator("#value").inner_text()
+
+
+def test_the_value_under_the_pointer_is_that_of_predict(open_page, service):
+    page = open_page("lake")
+    wait_until_drawn(page)
+    page.mouse.move(430, 390)
+    page.mouse.move(450, 400)
+    shown, predicted, text = pointed_value(page, service, "lake", ["east", "north"])
+    assert shown == predicted
+    assert re.search(r"\d ± \d", text)
+    assert "95 %" in text
+
+
+def test_a_line_has_a_value_under_the_pointer_too(open_page, service):
+    page = open_page("line")
+    page.wait_for_selector("#line canvas")
+    page.mouse.move(400, 400)
+    page.mouse.move(430, 400)
+    shown, predicted, _ = pointed_value(page, service, "line", ["x"])
+    assert shown == predicted
+
+
+def test_keyboard_alone_moves_the_map_and_switches_layers(open_page, service):
+    page = open_page("lake")
+    wait_until_drawn(page)
+    page.focus("#surface")
+    shown, predicted, _ = pointed_value(page, service, "lake", ["east", "north"])
+    assert shown == predicted
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("(mean) => Number(document.querySelector('#value').dataset.mean) !== mean", arg=shown)
+    page.focus("input[value=mean]")
+    page.keyboard.press("ArrowRight")
+    assert page.is_checked("input[value=std]")
+    page.focus("#maps")
+    page.keyboard.type("line")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#line canvas")
+
+
+def test_a_map_of_three_inputs_has_a_slider(open_page):
+    page = open_page("ocean")
+    wait_until_drawn(page)
+    before = pixels(page)
+    slider = page.locator("#sliders input")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert "depth" in page.locator("#sliders").inner_text()
+    page.wait_for_timeout(2000)
+    assert pixels(page)[1:] != before[1:]
+
+
+def test_an_empty_map_says_so(open_page):
+    page = open_page("empty")
+    page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")
+
+
+def test_a_phone_shows_the_map_above_the_numbers_without_scrolling_sideways(open_page):
+    page = open_page("lake", viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True)
+    wait_until_drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    view, aside = page.locator("#view").bounding_box(), page.locator("aside").bounding_box()
+    assert aside["y"] >= view["y"] + view["height"] - 1
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert sum(map(int, re.findall(r"\d+", dark)[:3])) < 150
+
+
+def test_the_page_comes_back_when_the_service_is_started_again(browser, tmp_path):
+    with running(tmp_path) as first:
+        learn(first.client, make_map(first.client, "lake"), survey(100))
+        page = browser.new_page()
+        page.goto(first.url)
+        page.wait_for_function("() => document.querySelector('#status').innerText === 'live'")
+        port = first.port
+    page.wait_for_function("() => document.querySelector('#status').innerText.includes('lost')")
+    with running(tmp_path, port=port) as second:
+        page.wait_for_function("() => document.querySelector('#status').innerText === 'live'")
+        learn(second.client, "/maps/lake", survey(50, seed=1))
+        page.wait_for_function("() => document.querySelector('#rows').innerText === '150'")
+        page.close()
+
+
+def test_a_service_with_a_token_asks_for_it(browser, tmp_path):
+    with running(tmp_path, token="a token of the test") as service:
+        learn(service.client, make_map(service.client, "lake"), survey(50))
+        page = browser.new_page()
+        page.goto(service.url)
+        page.wait_for_selector("dialog[open]")
+        page.fill("dialog input", "a token of the test")
+        page.click("dialog button")
+        page.wait_for_function("() => document.querySelector('#rows').innerText === '50'")
+        page.close()

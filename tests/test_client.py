@@ -1,0 +1,478 @@
+"""The client of the service, and `wgpr stream --to`: rows are sent once, whatever happens on the way."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+
+from command_line import NAMES, survey
+from service_process import free_port, service_process
+from streams import assert_same_learning
+from wgpr import WGPRegressor, load
+from wgpr import client as clients
+from wgpr.cli import remote
+from wgpr.client import Map, MapServiceError
+
+X, Y = NAMES[:2], "depth"
+PLACES = survey(12, seed=5)[X]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """The address of a service."""
+    with service_process(tmp_path_factory.mktemp("service") / "maps") as (address, _):
+        yield address()
+
+
+@pytest.fixture
+def url(service):
+    """The address of a map of this test, which does not exist yet."""
+    return f"{service}/maps/{uuid4().hex}"
+
+
+@pytest.fixture
+def lake(url):
+    """A map without rows."""
+    with Map(url) as lake:
+        yield lake.create(X, Y, settings={"random_state": 0})
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Seconds that the client would have slept. Its clock goes on by these."""
+    slept = []
+    monkeypatch.setattr(clients, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept)))
+    return slept
+
+
+def learned(rows, **settings):
+    return WGPRegressor(random_state=0, **settings).partial_fit(rows[X], rows[Y])
+
+
+class Failing(httpx.BaseTransport):
+    """A way to the service on which things go wrong, one after the other: each thing is a function of the request.
+
+    requests : that were sent so far.
+    """
+
+    def __init__(self, *events):
+        self._events, self._way, self.requests = list(events), httpx.HTTPTransport(), []
+
+    def handle_request(self, request):
+        self.requests.append(request)
+        event = self._events.pop(0) if self._events else None
+        return event(self._way, request) if event else self._way.handle_request(request)
+
+    def close(self):
+        self._way.close()
+
+    def keys(self):
+        """Of the requests with rows."""
+        return [request.headers["Idempotency-Key"] for request in self.requests if request.url.path.endswith("/rows")]
+
+
+def refused(_, request):
+    raise httpx.ConnectError("connection refused", request=request)
+
+
+def answer_lost(way, request):
+    way.handle_request(request).read()
+    raise httpx.ReadError("connection reset", request=request)
+
+
+def answering(status, **headers):
+    return lambda *_: httpx.Response(status, headers=headers, json={"detail": f"detail of {status}"})
+
+
+def failing(lake, *events):
+    """Let things go wrong on the way from this client to the service."""
+    way = Failing(*events)
+    lake.close()
+    lake._client = httpx.Client(transport=way)
+    return way
+
+
+# Rows and answers
+
+
+def test_a_map_learns_and_predicts_as_an_estimator_does(lake):
+    rows = survey(120)
+    assert lake.partial_fit(rows[X][:50], rows[Y][:50]) is lake
+    assert lake.partial_fit(rows[X].to_numpy()[50:], rows[Y].to_list()[50:], wait=True) is lake
+    expected = learned(rows)
+    for places in (PLACES, PLACES.to_numpy(), PLACES[["north", "east"]].assign(other=1.0)):
+        mean, std = lake.predict(places, return_std=True)
+        np.testing.assert_array_equal((mean, std), expected.predict(PLACES, return_std=True))
+        np.testing.assert_array_equal(lake.predict(places), mean)
+    field = lake.predict(PLACES, return_std=True, latent=True)
+    np.testing.assert_array_equal(field, expected.predict(PLACES, return_std=True, latent=True))
+    answer = lake.answer(PLACES, level=0.5)
+    assert list(answer) == ["mean", "std", "lower", "upper", "model"]
+    np.testing.assert_allclose(answer["upper"] - answer["lower"], 2 * 0.67448975 * std, rtol=1e-6)
+    np.testing.assert_array_equal(answer["model"], expected.model_index(PLACES))
+
+
+def test_a_map_can_be_downloaded(lake, tmp_path):
+    rows = survey(60)
+    lake.partial_fit(rows[X], rows[Y], wait=True)
+    lake.download("lake.map")
+    assert_same_learning(load("lake.map"), learned(rows))
+
+
+def test_weights(url):
+    rows = survey(80)
+    weights = np.random.default_rng(0).uniform(0.1, 4.0, 80)
+    with Map(url).create(X, Y, weight="quality", settings={"random_state": 0}) as lake:
+        lake.partial_fit(rows[X][:40], rows[Y][:40], weights[:40])
+        lake.partial_fit(rows[X][40:], rows[Y][40:], wait=True)
+        expected = WGPRegressor(random_state=0).partial_fit(rows[X], rows[Y], np.append(weights[:40], np.ones(40)))
+        np.testing.assert_array_equal(lake.predict(PLACES), expected.predict(PLACES))
+
+
+def test_settings_may_be_infinite(url):
+    with Map(url) as lake:
+        lake.create(X, Y, settings={"threshold": np.inf, "batch_size": 20})
+        assert lake.info()["definition"]["settings"]["threshold"] == {"number": "inf"}
+
+
+def test_many_rows_and_places_are_sent_in_parts(lake, monkeypatch):
+    monkeypatch.setattr(clients, "_PART", 25)
+    way = failing(lake)
+    rows = survey(110)
+    lake.partial_fit(rows[X], rows[Y], wait=True)
+    assert len(set(way.keys())) == len(way.keys()) == 5
+    waits = [request.url.params.get("wait") for request in way.requests if request.method == "POST"]
+    assert waits == [None] * 4 + ["learned"]
+    expected = learned(rows)
+    parts = [expected.predict(rows[X][first : first + 25]) for first in range(0, 110, 25)]
+    np.testing.assert_array_equal(lake.predict(rows[X]), np.concatenate(parts))
+
+
+def test_a_part_of_the_most_columns_is_below_the_limit_of_the_service():
+    longest = len(json.dumps({"x" * 100: [-1.2345678901234567e-100] * clients._PART}))
+    assert 52 * longest < 32 * 2**20
+
+
+def test_waiting_goes_on_after_the_service_has_stopped_waiting(lake):
+    rows = survey(60)
+    failing(lake, lambda way, request: accepted_only(way.handle_request(request)))
+    lake.partial_fit(rows[X], rows[Y], wait=True)
+    assert lake.info()["rows_learned"] == 60
+    assert len(lake.predict(PLACES)) == 12
+
+
+def accepted_only(response):
+    """The answer of a service that was asked to wait, and could not wait longer."""
+    return httpx.Response(202, content=response.read())
+
+
+# What goes wrong on the way
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[answer_lost], [refused, refused], [answer_lost, answering(503), refused], [answering(408)], [answering(429)]],
+    ids=["lost", "refused", "lost and restarted", "too slow", "too busy"],
+)
+def test_rows_are_learned_once_whatever_happens_on_the_way(lake, pauses, events):
+    rows = survey(60)
+    way = failing(lake, *events)
+    lake.partial_fit(rows[X], rows[Y])
+    assert len(way.requests) == len(events) + 1
+    assert len(set(way.keys())) == 1
+    assert lake.info()["rows_seen"] == 60
+    lake.partial_fit(rows[X], rows[Y])
+    assert len(set(way.keys())) == 2
+    assert lake.info()["rows_seen"] == 120
+
+
+def test_attempts_are_paused_as_the_service_says(lake, pauses):
+    rows = survey(30)
+    failing(lake, answering(429, **{"Retry-After": "7"}), refused, answering(429, **{"Retry-After": "soon"}), refused)
+    lake.partial_fit(rows[X], rows[Y])
+    assert pauses == [7, 0.2, 0.4, 0.8]
+
+
+def test_patience_has_an_end(lake, pauses, caplog):
+    lake._patience = 10.0
+    way = failing(lake, *[refused] * 100)
+    with pytest.raises(MapServiceError, match="does not answer") as error:
+        lake.partial_fit(survey(3)[X], survey(3)[Y])
+    assert (error.value.status, sum(pauses)) == (None, 10.0)
+    assert 6 < len(way.requests) < 20
+    assert caplog.text.count("trying again for 10 s") == 1
+    failing(lake, *[answering(429, **{"Retry-After": "100"})] * 100)
+    pauses.clear()
+    with pytest.raises(MapServiceError, match="detail of 429"):
+        lake.partial_fit(survey(3)[X], survey(3)[Y])
+    assert pauses == [10.0]
+
+
+def test_answers_are_asked_for_again(lake, pauses):
+    rows = survey(60)
+    lake.partial_fit(rows[X], rows[Y], wait=True)
+    failing(lake, refused, answering(503))
+    np.testing.assert_array_equal(lake.predict(PLACES), learned(rows).predict(PLACES))
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 500, 507])
+def test_what_will_not_succeed_is_not_sent_again(lake, pauses, status):
+    way = failing(lake, answering(status))
+    with pytest.raises(MapServiceError, match=f"detail of {status}") as error:
+        lake.partial_fit(survey(3)[X], survey(3)[Y])
+    assert (error.value.status, len(way.requests), pauses) == (status, 1, [])
+
+
+def test_an_answer_that_is_no_problem_of_the_service(lake):
+    failing(lake, lambda *_: httpx.Response(502, text="<html>"), lambda *_: httpx.Response(502, json=["x"]))
+    for _ in range(2):
+        with pytest.raises(MapServiceError, match="answers 502 Bad Gateway"):
+            lake.info()
+
+
+def test_the_token_is_sent():
+    lake = Map("http://127.0.0.1:1/maps/lake", token="a secret of many letters")
+    assert lake._client.headers["Authorization"] == "Bearer a secret of many letters"
+    lake.close()
+    with pytest.raises(ValueError, match="token"):
+        Map("http://127.0.0.1:1/maps/lake", token="a\nb")
+
+
+def test_a_service_that_is_killed_between_rows(tmp_path):
+    """Rows go on while the service is killed and started again: each is there once, in its order."""
+    folder, again, rows, port = tmp_path / "maps", tmp_path / "again", survey(300), free_port()
+    parts = [rows[first : first + 10] for first in range(0, 300, 10)]
+    with (
+        service_process(folder, port=port) as (address, first),
+        service_process(folder, port=port, begins_with=again),
+        Map(f"{address()}/maps/lake").create(X, Y, settings={"random_state": 0}) as lake,
+    ):
+        sender = Thread(target=lambda: [lake.partial_fit(part[X], part[Y]) for part in parts])
+        sender.start()
+        while lake.info()["rows_seen"] < 50:
+            time.sleep(0.001)
+        first.kill()
+        first.join()
+        again.touch()
+        sender.join()
+        lake.wait_until_learned()
+        assert lake.info()["rows_seen"] == 300
+        lake.download("lake.map")
+    assert_same_learning(load("lake.map"), learned(rows))
+
+
+# What is wrong with the arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([[1.0, np.nan]], [1.0]), "X has a value that is not finite"),
+        (([[1.0, 2.0]], [np.inf]), "y has a value that is not finite, in row 0"),
+        (([[1.0, 2.0, 3.0]], [1.0]), r"X has shape \(1, 3\); it must be \(n, 2\): east, north"),
+        (([1.0, 2.0], [1.0]), r"X has shape \(2,\)"),
+        (([[1.0, 2.0]], [1.0, 2.0]), r"y has shape \(2,\); it must be \(1,\)"),
+        (([[1.0, 2.0]], [[1.0]]), r"y has shape \(1, 1\)"),
+        ((np.empty((0, 2)), []), "no rows"),
+        (([[1.0, 2.0]], [1.0], [1.0]), "sample_weight is for a map with weights"),
+        ((pd.DataFrame({"east": [1.0]}), [1.0]), "X has no column 'north'"),
+        ((pd.DataFrame({"east": [1.0], "north": [np.nan]}), [1.0]), "X, column 'north' has a value that is not"),
+    ],
+)
+def test_wrong_rows_are_not_sent(lake, arguments, words):
+    way = failing(lake)
+    with pytest.raises(ValueError, match=words):
+        lake.partial_fit(*arguments)
+    assert way.requests == []
+
+
+@pytest.mark.parametrize(
+    "address", ["", "lake", "ftp://a/maps/b", "http://a", "http://a/maps", "http://a/maps/b?c", "a/maps/b"]
+)
+def test_an_address_that_is_none(address):
+    with pytest.raises(ValueError, match="url must be that of a map"):
+        Map(address)
+
+
+def test_errors_of_the_service_are_told(service, lake, url):
+    with Map(f"{service}/maps/nowhere") as nowhere, pytest.raises(MapServiceError, match="no map nowhere") as error:
+        nowhere.predict(PLACES)
+    assert error.value.status == 404
+    with pytest.raises(MapServiceError, match="learned nothing yet") as error:
+        lake.predict(PLACES)
+    assert error.value.status == 409
+    with Map(url) as same, pytest.raises(MapServiceError, match="other columns or settings"):
+        same.create(X, "height")
+
+
+def test_a_bad_row_is_told_with_its_place(lake, monkeypatch):
+    monkeypatch.setattr(clients, "_PART", 30)
+    rows = survey(80)
+    rows.loc[45, "depth"] = -99999.0
+    with pytest.raises(MapServiceError, match=r"line 46, column 'depth'.*the first 30 rows were accepted") as error:
+        lake.partial_fit(rows[X], rows[Y])
+    assert (error.value.status, error.value.line, error.value.column) == (422, 46, "depth")
+    assert lake.info()["rows_seen"] == 30
+    lake.partial_fit(rows[X][30:], rows[Y][30:], force=True)
+    assert lake.info()["rows_seen"] == 80
+
+
+# wgpr stream --to
+
+
+def text_of(rows, **options):
+    return rows.to_csv(index=False, **options)
+
+
+def test_a_stream_makes_the_map_and_is_answered(wgpr, url):
+    rows = survey(80)
+    lines = f"{text_of(rows)}2.5,1.5\n" + '{"x": [3.0, 1.0], "id": 7}\n'
+    code, answers, said = wgpr("stream", "--to", url, "-s", "random_state=0", stdin=lines)
+    assert code == 0, said
+    assert "a new map is started" in said
+    assert "learning depth from east, north" in said
+    assert f"80 rows sent to {url}, 2 queries answered" in said
+    assert wgpr("stream", "a.map", "-s", "random_state=0", stdin=lines)[1] == answers
+    with Map(url) as lake:
+        assert lake.info()["rows_seen"] == 80
+        np.testing.assert_array_equal(lake.predict(PLACES), learned(rows).predict(PLACES))
+
+
+def test_a_stream_goes_on_with_a_map_of_the_service(wgpr, lake, url):
+    rows = survey(80)
+    lake.partial_fit(rows[X][:40], rows[Y][:40])
+    other = rows[40:].rename(columns={"east": "x", "north": "y", "depth": "z"})[["z", "y", "x"]]
+    code, _, said = wgpr("stream", "--to", url, "--x", "x,y", "--y", "z", "--report-every", 30, stdin=text_of(other))
+    assert (code, "new map" in said, said.count("40 rows sent")) == (0, False, 2), said
+    lake.partial_fit(rows[X][:1], rows[Y][:1], wait=True)
+    np.testing.assert_array_equal(lake.predict(PLACES), learned(pd.concat([rows, rows[:1]])).predict(PLACES))
+    code, _, said = wgpr("stream", "--to", url, "--x", "x", stdin="")
+    assert (code, "--x must name the 2 inputs" in said) == (2, True)
+
+
+def test_a_question_before_anything_is_known(wgpr, lake, url):
+    told = ',,,,\n{"error": "nothing is learned yet"}\n'
+    for address in (url, f"{url}-new"):
+        code, answers, _ = wgpr("stream", "--to", address, "--x", "east,north", stdin='1,2\n{"x": [1, 2]}\n')
+        assert (code, answers) == (0, told)
+
+
+def test_lines_that_are_left_out(wgpr, lake, url):
+    """By the command, which knows the rows of the stream, or by the service, which knows those before too."""
+    rows = survey(60)
+    lake.partial_fit(rows[X][:30], rows[Y][:30])
+    bad = "1,2,three\n1,1,-99999\n1e38,1,1\n"
+    code, _, said = wgpr("stream", "--to", url, stdin=text_of(rows[30:35]) + bad + text_of(rows[35:], header=False))
+    assert (code, said.count("it is left out")) == (0, 3), said
+    assert "line 7 has 'three' as depth, which is not a number" in said
+    assert "line 8 is refused by the service: depth: -99999 is far outside of the known range" in said
+    assert "line 9 is refused by the service: east: 1e+38 is far outside of the known range" in said
+    assert (lake.info()["rows_seen"], "30 rows sent" in said) == (60, True)
+    code, _, said = wgpr("stream", "--to", url, "--strict", stdin="1,1,1\n" + bad.splitlines()[1] + "\n")
+    assert (code, "line 2 is refused" in said, "; correct it" in said) == (1, True, True)
+    assert wgpr("stream", "--to", url, "--force", stdin="1,1,-99999\n")[0] == 0
+    code, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(25, seed=2)) + "1,1,1e35\n")
+    assert (code, said.count("--force learns it")) == (0, 1)
+
+
+def test_weights_of_a_stream(wgpr, url):
+    rows = survey(60).assign(quality=0.5)
+    columns = ["--x", "east,north", "--y", "depth", "--weight", "quality"]
+    code, _, said = wgpr("stream", "--to", url, *columns, "-s", "random_state=0", stdin=text_of(rows[:30]))
+    assert (code, "with weights quality" in said) == (0, True)
+    assert wgpr("stream", "--to", url, stdin=text_of(rows[30:]))[0] == 0
+    with Map(url) as lake:
+        lake.partial_fit(rows[X][:1], rows[Y][:1], [0.5], wait=True)
+        again = pd.concat([rows, rows[:1]])
+        expected = WGPRegressor(random_state=0).partial_fit(again[X], again[Y], again["quality"])
+        np.testing.assert_array_equal(lake.predict(PLACES), expected.predict(PLACES))
+
+
+def test_settings_of_a_map_that_exists(wgpr, url):
+    """The same command can be given again; other settings are an error."""
+    options = ["--x", "east,north", "--y", "depth", "-m", "lgpr", "-s", "w_gen=0.3"]
+    for _ in range(2):
+        assert wgpr("stream", "--to", url, *options, stdin=text_of(survey(5)))[0] == 0
+    code, _, said = wgpr("stream", "--to", url, "-s", "w_gen=0.4", "-m", "lgpr", stdin=text_of(survey(5)))
+    assert (code, "exists with other columns or settings" in said) == (1, True)
+    code, _, said = wgpr("stream", "--to", url, "--weight", "w", stdin=text_of(survey(5)))
+    assert (code, "leave out --weight" in said) == (2, True)
+
+
+def test_many_lines_are_few_requests(wgpr, lake, url, monkeypatch):
+    sizes = []
+
+    def partial_fit(self, X, y, *arguments, original=Map.partial_fit, **options):
+        sizes.append(len(X))
+        return original(self, X, y, *arguments, **options)
+
+    monkeypatch.setattr(Map, "partial_fit", partial_fit)
+    assert wgpr("stream", "--to", url, stdin=text_of(survey(300)))[0] == 0
+    assert (sum(sizes), len(sizes) < 5) == (300, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "name one place for the rows"),
+        (["a.map", "--to", "http://127.0.0.1:1/maps/lake"], 2, "name one place for the rows"),
+        (["--to", "127.0.0.1:1/lake"], 2, "--to: url must be that of a map"),
+        (["--to", "http://127.0.0.1:1/maps/lake"], 1, "does not answer"),
+        (["--to", "http://127.0.0.1:1/maps/lake", "--token-file", "none"], 2, "--token-file none cannot be read"),
+    ],
+)
+def test_wrong_places_for_the_rows(wgpr, arguments, code, words):
+    exit_code, _, said = wgpr("stream", *arguments)
+    assert (exit_code, words in said, "Traceback" in said) == (code, True, False), said
+
+
+def test_wrong_settings_are_told_before_a_line_is_read(wgpr, url):
+    code, _, said = wgpr("stream", "--to", url, "-s", "treshold=3", stdin="east,north,depth\n1,1,1\n")
+    assert (code, "treshold" in said) == (2, True)
+    assert wgpr("stream", "--to", url, "-m", "sparse", stdin="1,1,1\n")[0] == 1
+
+
+def test_the_token_of_a_stream(wgpr, url, monkeypatch):
+    tokens = []
+
+    class NotedMap(Map):
+        def __init__(self, url, token=None):
+            tokens.append(token)
+            super().__init__(url, token)
+
+    monkeypatch.setattr(remote, "Map", NotedMap)
+    Path("token").write_text("a secret of many letters\n")
+    for variable, options in (("", []), ("another secret", []), ("another secret", ["--token-file", "token"])):
+        monkeypatch.setenv("WGPR_TOKEN", variable)
+        assert wgpr("stream", "--to", url, *options, stdin=text_of(survey(5)))[0] == 0
+    assert tokens == [None, "another secret", "a secret of many letters"]
+
+
+# Imports
+
+
+def test_the_package_does_not_import_the_client():
+    code = "import sys, wgpr; print('httpx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_without_httpx_the_client_says_what_to_install(wgpr, monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    for name in ("wgpr.client", "wgpr.cli.remote"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    code, _, said = wgpr("stream", "--to", "http://127.0.0.1:1/maps/lake")
+    assert (code, 'pip install "wgpr[serve]"' in said) == (1, True)
