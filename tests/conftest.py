@@ -1,5 +1,6 @@
-"""Settings of Hypothesis and of BLAS, and where the data sets are."""
+"""Settings of Hypothesis, of BLAS and of the garbage collector, and where the data sets are."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,6 +11,15 @@ from threads import set_blas_threads
 
 settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
+
+# Modules and collected tests live until the end: the garbage collector need not look at them again and again.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
