@@ -1,5 +1,6 @@
-"""Settings of Hypothesis and of BLAS, where the data sets are, and how a command is run."""
+"""Settings of Hypothesis, of BLAS and of the garbage collector, where the data sets are, and how a command is run."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,15 @@ from wgpr.cli import app as cli
 
 settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
+
+# Modules and collected tests live until the end: the garbage collector need not look at them again and again.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

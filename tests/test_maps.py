@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import pickle
 import re
 import stat
 import subprocess
@@ -573,14 +574,21 @@ def test_hostile_trees_are_refused():
 # Territories
 
 
+@cache
+def _merging_and_forgetting(n_outputs, n_rows):
+    """A pickled estimator that has learned the first of 900 rows of different weight."""
+    X, y = rough(900, n_outputs=n_outputs)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
+    estimator = WGPRegressor(max_models=6, forgetting=0.01, random_state=0)
+    return pickle.dumps(estimator.partial_fit(X[:n_rows], y[:n_rows], weights[:n_rows]))
+
+
 @pytest.mark.parametrize("n_outputs", [None, 2])
 @pytest.mark.parametrize("n_before", [7, 19, 20, 333, 600])
 def test_territories_go_on_as_if_there_had_been_no_break(n_before, n_outputs, tmp_path):
     X, y = rough(900, n_outputs=n_outputs)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
-    settings = {"max_models": 6, "forgetting": 0.01}
-    whole = WGPRegressor(**settings, random_state=0).partial_fit(X, y, weights)
-    parts = WGPRegressor(**settings, random_state=0).partial_fit(X[:n_before], y[:n_before], weights[:n_before])
+    whole, parts = (pickle.loads(_merging_and_forgetting(n_outputs, n)) for n in (900, n_before))
     assert_same_learning(saved_and_loaded(parts, tmp_path), parts)
     parts = load(tmp_path / "a.map")
     parts.partial_fit(X[n_before:], y[n_before:], weights[n_before:])
