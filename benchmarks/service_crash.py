@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from common import ROOT, put_between
 from damage import flipped_bit, overwritten, truncated
 from journals import outcome_of_damage
-from service_process import DEFINITION, Service, Stream, flight_rows
+from killable_service import DEFINITION, Service, Stream, flight_rows
 from streams import assert_same_map_files
 from wgpr.io.journal import Journal, Record
 from wgpr.io.rows import learn_rows
