@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,16 +52,22 @@ class Service:
     ) -> None:
         self.folder, self.log = folder, log
         command = [*around, sys.executable, CHILD, snapshot_seconds, folder, "--port", 0, "--writers", 1]
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                list(map(str, command)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=file,
-                env={**os.environ, **ONE_THREAD},
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **ONE_THREAD},
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+        Thread(target=self._copy_log, daemon=True).start()
+
+    def _copy_log(self) -> None:
+        """By this process, so that limits of the child do not hold for its log."""
+        with self.log.open("wb", buffering=0) as file, self.process.stderr as pipe:  # type: ignore
+            shutil.copyfileobj(pipe, file)
 
     def wait_until_started(self, seconds: float = 120.0) -> httpx.Client:
         """A client, as soon as the service answers."""
@@ -77,8 +84,8 @@ class Service:
         raise RuntimeError(f"the service did not start:\n{self.log.read_text()[-2000:]}")
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Lines of the log about an event."""
-        lines = self.log.read_text(errors="replace").splitlines()
+        """Lines of its log about an event."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return [json.loads(line) for line in lines if f'"event": "{name}"' in line and line.endswith("}")]
 
     def server_id(self) -> int:
@@ -161,7 +168,6 @@ class Stream:
             self.parts.append(slice(first, min(first + n, len(rows))))
             first += n
         self._next, self._again, self._lock = 0, list[int](), Lock()
-        self.refusals: dict[int, int] = {}  # answers by status
 
     @property
     def n_acknowledged(self) -> int:
@@ -188,16 +194,19 @@ class Stream:
             assert self.sequences[number] == last, "acknowledged requests do not follow each other"
         return order
 
+    def send_next(self, client: httpx.Client, name: str, *, only_again: bool = False) -> int | None:
+        """The status of the next request, 0 without an answer; None if there are no more.
+
+        Requests that were not acknowledged come first.
+        """
+        number = self._take(only_again)
+        return None if number is None else self._sent(client, name, number)
+
     def send(
         self, client: httpx.Client, name: str, stop: Event, *, pause: float = 0.0, only_again: bool = False
     ) -> None:
         """Send requests until there are no more, `stop` is set, or the service is gone."""
-        while not stop.is_set() and (number := self._take(only_again)) is not None:
-            status = self._sent(client, name, number)
-            if status not in (0, 200, 202):
-                self.refusals[status] = self.refusals.get(status, 0) + 1
-            if status == 0:
-                return
+        while not stop.is_set() and (status := self.send_next(client, name, only_again=only_again)):
             if pause or status not in (200, 202):
                 stop.wait(pause or 0.05)
 

@@ -1,4 +1,4 @@
-"""`wgpr serve` with frequent snapshots, for `service_process`: the child of the benchmarks of the service.
+"""`wgpr serve` with frequent snapshots, for `killable_service`: the child of the benchmarks of the service.
 
     python benchmarks/service_child.py SECONDS FOLDER [options of wgpr serve]
 

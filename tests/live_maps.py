@@ -11,7 +11,7 @@ import numpy as np
 
 from streams import travelling
 from wgpr.io.rows import learn_rows
-from wgpr.service import writer
+from wgpr.service import process, writer
 from wgpr.service.definition import Definition
 from wgpr.service.events import EventHub
 from wgpr.service.livemap import LiveMap, create_folder, open_folder
@@ -103,4 +103,4 @@ def quick_processes(monkeypatch):
     """Processes that learn are forked by a process that has all imports, so that they are there at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["wgpr.service.writer"])
-    monkeypatch.setattr(writer.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(process.multiprocessing, "get_context", lambda _: context)
