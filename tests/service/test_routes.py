@@ -93,6 +93,8 @@ def test_a_map_without_a_seed_gets_one_and_is_the_same_without(client, settings)
         ({"inputs": ["a"], "target": "y", "more": 1}, "more"),
         ({"inputs": ["a"], "target": "y", "settings": {"no_such": 1}}, "no_such"),
         ({"inputs": ["a"], "target": "y", "settings": {"random_state": "x"}}, "random_state"),
+        ({"inputs": ["a"], "target": "y", "settings": {"max_models": 10**9}}, "at most 100,000"),
+        ({"inputs": ["a"], "target": "y", "method": "solar", "settings": {"n_inducing": 10**6}}, "at most 1,000"),
         ({"inputs": ["a"], "target": "y", "method": "no-such"}, "no-such"),
         ({"inputs": ["a"], "target": "y", "method": "sparse"}, "learn from a stream"),
         ({"inputs": ["a"], "target": "y", "method": "solar", "weight": "w"}, "weight"),
@@ -354,7 +356,7 @@ def test_predictions_are_those_of_the_estimator(client, lake, lake_here, kind, n
 def test_predictions_have_a_level_and_may_be_latent(client, lake, lake_here):
     X = survey(3, seed=3)[:, :2]
     body = as_columns(X, NAMES[:2])
-    for level, latent in ((0.5, False), (0.999, True)):
+    for level, latent in ((0.5, False), (0.999, True), (1.0 - 2.0**-53, False), (5e-324, False)):
         response = send(client, f"{lake}/predict", body, COLUMNS, params={"level": level, "latent": latent})
         assert response.json() == expected_answer(lake_here, X, level, latent=latent)
     for level in ("0", "1", "nan", "inf", "-0.5", "x"):
@@ -503,6 +505,9 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
         ({"bbox": "1,2"}, "2 numbers for each input"),
         ({"bbox": "9,2,1,6"}, "from the lower to the higher"),
         ({"bbox": "1,2,nan,6"}, "finite"),
+        ({"bbox": "1,2,1e300,6"}, "finite numbers below 1e+100"),
+        ({"at": "east=1e300", "width": 5}, "finite numbers below 1e+100"),
+        ({"at": ["east=1", "east=2"], "width": 5}, "twice"),
         ({"bbox": "1,2,x,6"}, "numbers separated by commas"),
         ({"bbox": "1,2,9,6", "width": 5}, "width and height"),
         ({"width": 5, "height": 5, "spacing": 1.0}, "exclude each other"),

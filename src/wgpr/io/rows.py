@@ -59,7 +59,7 @@ def answer(model: EnsembleRegressor, X: Array, half_width: float, *, latent: boo
 
 def interval_half_width(level: float) -> float:
     """Half the width of the central interval with probability `level`, in standard deviations."""
-    return NormalDist().inv_cdf(0.5 + level / 2.0)
+    return -NormalDist().inv_cdf(0.5 - level / 2.0)  # the other tail would round to 1
 
 
 class Forecasts:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.estimators.base import LARGEST
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
@@ -355,6 +356,10 @@ def _plan(
         edges = None if bbox is None else [float(part) for part in bbox.split(",")]
     except ValueError as error:
         raise ServiceError(422, "bbox must be numbers separated by commas, and at NAME=VALUE") from error
+    if len(fixed) < len(at):
+        raise ServiceError(422, "at gives an input twice; name each once")
+    if not all(abs(value) <= LARGEST for value in (*fixed.values(), *(edges or ()))):
+        raise ServiceError(422, f"bbox and at must be finite numbers below {LARGEST:g}")
     try:
         half = len(edges) // 2 if edges else 0
         region = None if edges is None else [edges[i + half * side] for i in range(half) for side in (0, 1)]

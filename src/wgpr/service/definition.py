@@ -19,6 +19,19 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _COLUMN = r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,98}[^\s\x00-\x1f\x7f])?$"
 _MAX_INPUTS = 50
 
+# A process learns many maps, so none of them may take all of its time and memory.
+_MOST = {
+    "n_inducing": 1000,
+    "batch_size": 10_000,
+    "optimizer_iterations": 1000,
+    "n_candidates": 1000,
+    "max_models": 100_000,
+    "max_samples": 2000,
+    "n_calibration": 2000,
+    "n_models": 1000,
+    "n_best": 1000,
+}
+
 Column = Annotated[str, StringConstraints(pattern=_COLUMN)]
 
 
@@ -39,6 +52,9 @@ class Definition(BaseModel):
         if len(repr(settings)) > 10_000:
             raise ValueError("settings must be shorter than 10,000 characters")
         json.dumps(settings, allow_nan=False)  # raises an error for numbers that are not finite
+        for name, value in settings.items():
+            if name in _MOST and isinstance(value, int | float) and value > _MOST[name]:
+                raise ValueError(f"{name} must be at most {_MOST[name]:,} in the service")
         return settings
 
     @model_validator(mode="after")

@@ -13,6 +13,9 @@ NETCDF, COVERAGE_JSON, PNG = "application/x-netcdf", "application/prs.coverage+j
 COLOUR_MAPS = {"mean": "viridis", "std": "magma_r", "std_latent": "magma_r", "model": "tab20"}
 LAYERS = tuple(COLOUR_MAPS)
 
+# Numbers that are written at once.
+_PIECE = 2000
+
 
 def netcdf(grid: xr.Dataset, layer: str) -> bytes:
     """All layers, with CF attributes."""
@@ -23,19 +26,22 @@ def coverage_json(grid: xr.Dataset, layer: str) -> bytes:
     """All layers as a coverage of a grid (OGC CoverageJSON)."""
     dimensions = [str(name) for name in grid["mean"].dims]
     axes = {str(name): {"values": np.atleast_1d(values).tolist()} for name, values in grid.coords.items()}
-    parameters, ranges = {}, {}
-    for name, values in grid.data_vars.items():
-        parameters[str(name)] = _parameter(values)
-        ranges[str(name)] = {
-            "type": "NdArray",
-            "dataType": "integer" if values.dtype.kind == "i" else "float",
-            "axisNames": dimensions,
-            "shape": list(values.shape),
-            "values": values.to_numpy().ravel().tolist(),
-        }
+    parameters = {str(name): _parameter(values) for name, values in grid.data_vars.items()}
     domain = {"type": "Domain", "domainType": "Grid", "axes": axes, "referencing": []}
-    content = {"type": "Coverage", "domain": domain, "parameters": parameters, "ranges": ranges}
-    return json.dumps(content, allow_nan=False).encode()
+    head = json.dumps({"type": "Coverage", "domain": domain, "parameters": parameters}, allow_nan=False)
+    ranges = ", ".join(
+        f"{json.dumps(str(name))}: {_range(values, dimensions)}" for name, values in grid.data_vars.items()
+    )
+    return f'{head[:-1]}, "ranges": {{{ranges}}}}}'.encode()
+
+
+def _range(values: xr.DataArray, dimensions: list[str]) -> str:
+    """The values of a layer as JSON. They are written in pieces: other threads wait while one is written."""
+    kind = "integer" if values.dtype.kind == "i" else "float"
+    about = {"type": "NdArray", "dataType": kind, "axisNames": dimensions, "shape": list(values.shape)}
+    flat = values.to_numpy().ravel()
+    pieces = [json.dumps(flat[i : i + _PIECE].tolist(), allow_nan=False)[1:-1] for i in range(0, len(flat), _PIECE)]
+    return f'{json.dumps(about)[:-1]}, "values": [{", ".join(pieces)}]}}'
 
 
 def _parameter(values: xr.DataArray) -> dict[str, Any]:

@@ -59,7 +59,17 @@ def serve(
     process : that learns, if it was started before. is_demo : also survey the demo's terrain.
     started : is called when the service listens, with its address.
     """
+    _allow_open_files()
     asyncio.run(_serve(folder, address, limits or Limits(), n_writers, process, is_demo, started))
+
+
+def _allow_open_files() -> None:
+    """As many open files as the system allows: each map has two, and each connection one."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Server(uvicorn.Server):
