@@ -7,7 +7,7 @@ import pytest
 
 from threads import at_once, n_blas_threads
 from wgpr.gp import linalg
-from wgpr.gp.linalg import JITTERS, NotFactorizableError, cholesky, cholesky_with_jitter
+from wgpr.gp.linalg import JITTERS, NotFactorizableError, NotFiniteError, cholesky, cholesky_with_jitter
 
 SIZES = pytest.mark.parametrize("n", [1, 2, 17])
 
@@ -110,6 +110,18 @@ def test_an_indefinite_matrix_is_an_error(factor, indefinite):
 def test_a_matrix_that_is_not_finite_is_an_error():
     with pytest.raises(NotFactorizableError):
         cholesky_with_jitter(np.full((3, 3), np.nan))
+
+
+def test_a_factor_that_is_not_finite_is_an_error():
+    with pytest.raises(NotFactorizableError):
+        linalg.cholesky(np.diag([1.0, np.inf]))  # LAPACK factorises it
+
+
+def test_one_number_that_is_not_finite_is_enough():
+    linalg.require_finite(np.ones(3), 1.0)
+    for arrays in ([np.ones(3), np.array([1.0, np.nan])], [np.array([np.inf, 1.0]), 1.0], [np.ones(2), np.inf]):
+        with pytest.raises(NotFiniteError):
+            linalg.require_finite(*arrays)
 
 
 def test_a_read_only_array_cannot_be_edited():
