@@ -629,8 +629,8 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
         before = estimator._with_state(estimator._state)
         estimator.partial_fit(X[start:stop], y[start:stop])
         ashore = wgpr.apply(ashore, wgpr.diff(before, estimator))
-        mean, std = estimator.predict(X, return_std=True)
-        ashore_mean, ashore_std = ashore.predict(X, return_std=True)
+        mean, std = estimator.predict(X[::4], return_std=True)
+        ashore_mean, ashore_std = ashore.predict(X[::4], return_std=True)
         np.testing.assert_allclose(ashore_mean, mean, atol=1e-4 * np.ptp(mean))
         np.testing.assert_allclose(ashore_std, std, rtol=5e-3)  # a row on a rounded cut may change its owner
         assert ashore._state.ensemble.n_learned == estimator._state.ensemble.n_learned

@@ -610,7 +610,7 @@ def test_chunks_of_several_files_can_be_read_again(file):
 @pytest.mark.parametrize("line", ["1.5,2.5,-3.5\n", '1.5,"2.5",\n'])
 def test_memory_is_flat(tmp_path, line):
     peak_memory(tmp_path, line, 10)  # imports
-    assert peak_memory(tmp_path, line, 60_000) < 1.3 * peak_memory(tmp_path, line, 6_000)
+    assert peak_memory(tmp_path, line, 30_000) < 1.3 * peak_memory(tmp_path, line, 6_000)
 
 
 def peak_memory(folder, line, n_rows):

@@ -43,7 +43,7 @@ FEW_THRESHOLDS = {"WGPR": ("threshold", (0.0, 1.0, inf)), "SOLAR": ("w_gen", (0.
 @pytest.fixture(scope="module", autouse=True)
 def _fewer_and_smaller_fits():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "N_INDUCING", 15)
+        patch.setattr(methods, "N_INDUCING", 8)
         for name, method in METHODS.items():
             some = method.fit_settings[FEW_SETTINGS.get(name, slice(2))]
             patch.setitem(METHODS, name, replace(method, fit_settings=some))
