@@ -650,6 +650,9 @@ def test_update_refuses_rows_that_it_has_learned(wgpr):
         code, _, said = wgpr("update", "a.map", again)
         assert (code, f"{again} begins with rows" in said, "--force" in said) == (1, True, True)
     assert "--skip 60" in said
+    write_survey("new.csv", 40, seed=3)
+    code, _, said = wgpr("update", "a.map", "new.csv", "monday.csv")
+    assert (code, "monday.csv begins with rows" in said, "leave out this file" in said) == (1, True, True)
     assert load("a.map").n_samples_seen_ == 100
     assert wgpr("update", "a.map", "grown.csv", "--skip", 60)[0] == 0
     assert wgpr("update", "a.map", "short.csv")[0] == 0  # too few rows to tell

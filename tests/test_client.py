@@ -175,6 +175,18 @@ def test_waiting_goes_on_after_the_service_has_stopped_waiting(lake):
     assert len(lake.predict(PLACES)) == 12
 
 
+def test_waiting_ends_if_the_map_is_gone(lake, url):
+    rows = survey(30)
+    lake.partial_fit(rows[X], rows[Y])
+    lake._n_learned = 0
+    assert httpx.delete(url).status_code == 204
+    with pytest.raises(MapServiceError, match="there is no map"):
+        lake.wait_until_learned()
+    lake.create(X, Y)
+    with pytest.raises(MapServiceError, match="was deleted meanwhile"):
+        lake.wait_until_learned()
+
+
 def accepted_only(response):
     """The answer of a service that was asked to wait, and could not wait longer."""
     return httpx.Response(202, content=response.read())

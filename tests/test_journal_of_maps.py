@@ -186,6 +186,13 @@ def test_a_kill_while_the_journal_is_learned(wgpr, saved_map, monkeypatch):
     assert_learned("a.map", rows[:100], **SETTINGS)
 
 
+def test_a_journal_is_as_private_as_its_map(saved_map):
+    saved_map.chmod(0o600)
+    kill_stream("a.map", rows=survey(200)[40:70])
+    modes = {path.name: path.stat().st_mode & 0o777 for path in Path().glob(".a.map.journal*")}
+    assert modes == {".a.map.journal": 0o600, ".a.map.journal-wal": 0o600}
+
+
 def test_a_stream_that_is_saved_trims_its_journal(wgpr, saved_map):
     rows = survey(200)
     with child("stream", "a.map", "--save-every", "0") as stream:

@@ -181,6 +181,8 @@ class Map:
                 return
             summary = self._request("GET", patience=self._patience).json()
             self._n_learned = summary["rows_learned"]
+            if summary["rows_seen"] < self._n_accepted:
+                raise MapServiceError("the map was deleted meanwhile, or replaced by another one; send the rows again")
             if summary["failure"]:
                 raise MapServiceError(f"the rows are safe, but the map does not learn: {summary['failure']}")
             if self._n_learned < self._n_accepted:

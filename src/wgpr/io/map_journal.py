@@ -61,7 +61,11 @@ class MapJournal:
         path = journal_of(map_file)
         if path.exists():
             raise FileExistsError(f"{path} has rows of an interrupted run, which would be lost; move it away")
-        return cls(map_file, Journal.create(path, about, n_seen(model)))
+        journal = Journal.create(path, about, n_seen(model))
+        if map_file.exists():
+            for file in _files(path):  # its rows are as private as the map
+                shutil.copymode(map_file, file)
+        return cls(map_file, journal)
 
     @classmethod
     def open(cls, map_file: Path) -> "MapJournal":
@@ -143,9 +147,8 @@ class MapJournal:
 
 def remove_journal(map_file: Path) -> None:
     """Remove the journal of a map, which nobody has open."""
-    path = journal_of(map_file)
-    path.unlink(missing_ok=True)
-    _log_of(path).unlink(missing_ok=True)
+    for file in _files(journal_of(map_file)):
+        file.unlink()
 
 
 def count_lacking_rows(map_file: Path, n_saved: int) -> int:
@@ -155,7 +158,7 @@ def count_lacking_rows(map_file: Path, n_saved: int) -> int:
     """
     path = journal_of(map_file)
     with TemporaryDirectory() as folder:
-        for file in filter(Path.exists, (path, _log_of(path))):
+        for file in _files(path):
             shutil.copy(file, folder)
         try:
             journal = Journal.open(Path(folder) / path.name)
@@ -169,9 +172,9 @@ def count_lacking_rows(map_file: Path, n_saved: int) -> int:
             raise JournalError(str(error).replace(folder, str(path.parent))) from error
 
 
-def _log_of(path: Path) -> Path:
-    """The write-ahead log of an SQLite file."""
-    return path.with_name(f"{path.name}-wal")
+def _files(path: Path) -> list[Path]:
+    """The files of a journal that are there: the database and its write-ahead log."""
+    return [file for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
 
 
 def _check_belongs(journal: Journal, map_file: Path) -> None:
