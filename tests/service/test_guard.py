@@ -379,6 +379,7 @@ def test_a_fault_is_a_500_without_a_traceback(strict, monkeypatch, caplog):
     monkeypatch.setattr(routes, "summary", fail)
     with caplog.at_level(logging.INFO, logger="wgpr.service"):
         response = strict.client.get("/maps/lake")
+        wait_until(lambda: any(record.getMessage() == "request" for record in caplog.records))
     assert problem_of(response, 500) == "the service has a fault; its log says more"
     assert "secret" not in response.text
     assert "Traceback" not in response.text

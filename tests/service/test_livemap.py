@@ -565,7 +565,7 @@ def test_a_map_is_closed_after_the_commit_that_is_written(folder, hand):
             gate.open()
             await closing
         results = await asyncio.gather(*requests, waiting, return_exceptions=True)
-        assert [getattr(result, "status", 202) for result in results] == [202, 503, 503]
+        assert [getattr(result, "status_code", 202) for result in results] == [202, 503, 503]
 
     asyncio.run(scenario())
     assert open_folder(folder).journal.n_rows == 10

@@ -1,8 +1,9 @@
 """`wgpr serve`: the live service."""
 
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,26 +42,28 @@ def serve(
     if folder is None and not demo:
         raise UsageError("name a FOLDER for the maps, or use --demo")
     folder, token = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-")), read_token(token_file)
+    _require_extra()
     process = start_process()  # it imports what it needs while this process does the same
-    try:
-        from wgpr.service import server
-        from wgpr.service.limits import Limits
-        from wgpr.service.logs import log_to_standard_error
-    except ImportError as error:
-        raise ImportError(f'the service needs {error.name}; install it with pip install "wgpr[serve]"') from error
+    from wgpr.service import server
+    from wgpr.service.limits import Limits
+    from wgpr.service.logs import log_to_standard_error
+
     try:
         address = server.Address(host, port, token, allow_origin)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+    def tell(catalogue: Any, url: str) -> None:
+        maps = format_count(len(catalogue.maps), "map")
+        inform(f"serving {maps} of {folder} at {url} (see also {url}/docs); Ctrl-C stops")
+
     log_to_standard_error()
-    server.serve(
-        folder,
-        address,
-        limits=Limits(rows_waiting=max_waiting),
-        n_writers=writers or None,
-        process=process,
-        is_demo=demo,
-        started=lambda catalogue, url: inform(
-            f"serving {format_count(len(catalogue.maps), 'map')} of {folder}: open {url} ({url}/docs); Ctrl-C stops"
-        ),
-    )
+    limits = Limits(rows_waiting=max_waiting)
+    options: Any = {"n_writers": writers or None, "process": process, "is_demo": demo, "started": tell}
+    server.serve(folder, address, limits=limits, **options)
+
+
+def _require_extra() -> None:
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        if find_spec(module) is None:
+            raise ImportError(f'the service needs {module}; install it with pip install "wgpr[serve]"')

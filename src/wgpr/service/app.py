@@ -27,7 +27,7 @@ from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME, Definition
 from wgpr.service.edr import edr_routes, landing_page
-from wgpr.service.errors import ServiceError
+from wgpr.service.errors import ProblemDetails, ServiceError, problems
 from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import live_routes, page, page_files
 from wgpr.service.livemap import LiveMap
@@ -43,17 +43,6 @@ MAP_FILE = "application/vnd.wgpr.map"
 DIFFERENCE = "application/vnd.wgpr.diff"
 
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
-
-
-class ProblemDetails(BaseModel):
-    """What is wrong (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    line: int | None = None
-    column: str | None = None
 
 
 class Forecasts(BaseModel):
@@ -94,16 +83,6 @@ class Accepted(BaseModel):
 
     accepted: int
     sequence: int
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Answers that every route can give, and those of some."""
-    schema = {"$ref": "#/components/schemas/ProblemDetails"}
-    content = {"application/problem+json": {"schema": schema}}
-    return {
-        status: {"description": "What is wrong, and the remedy.", "content": content}
-        for status in sorted({400, 401, 403, 408, 422, 503, *statuses})
-    }
 
 
 def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Sequence[str] = ()) -> FastAPI:

@@ -19,7 +19,7 @@ from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import Label
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME
-from wgpr.service.errors import ServiceError
+from wgpr.service.errors import ServiceError, problems
 from wgpr.service.grids import COVERAGE_JSON
 from wgpr.service.livemap import LiveMap
 
@@ -39,6 +39,8 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Nodes along a side of an area or a cube, and points along a trajectory, unless the client wants others.
 _NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
 
+_ANSWERS = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}, **problems(404, 409)}
+
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
 Height = Annotated[float | None, Query(description="Value of the third input.")]
@@ -50,24 +52,24 @@ Format = Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")]
 def edr_routes(catalogue: Catalogue) -> APIRouter:
     router = APIRouter(tags=["OGC API - Environmental Data Retrieval"])
 
-    @router.get("/conformance")
+    @router.get("/conformance", responses=problems())
     async def conformance() -> dict[str, list[str]]:
         """The parts of the standard that hold."""
         return {"conformsTo": list(CONFORMANCE)}
 
-    @router.get("/collections")
+    @router.get("/collections", responses=problems())
     async def collections(request: Request) -> dict[str, Any]:
         """All maps with rows and at least two inputs."""
         base = _base(request)
         found = [_collection(each, base) for _, each in sorted(catalogue.maps.items()) if _is_spatial(each)]
         return {"links": [_link(f"{base}collections", "self")], "collections": found}
 
-    @router.get("/collections/{name}")
+    @router.get("/collections/{name}", responses=problems(404))
     async def collection(name: Name, request: Request) -> dict[str, Any]:
         """One map: extent, parameters and queries."""
         return _collection(_spatial(catalogue[name]), _base(request))
 
-    @router.get("/collections/{name}/position", response_class=Response)
+    @router.get("/collections/{name}/position", response_class=Response, responses=_ANSWERS)
     async def position(
         name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
     ) -> Response:
@@ -79,7 +81,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
             return await _answer(name, places, domain, [], z, names)
         return await _answer(name, places, _points_domain(places), ["composite"], z, names)
 
-    @router.get("/collections/{name}/trajectory", response_class=Response)
+    @router.get("/collections/{name}/trajectory", response_class=Response, responses=_ANSWERS)
     async def trajectory(
         name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
     ) -> Response:
@@ -88,7 +90,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         places = along(corners)
         return await _answer(name, places, _points_domain(places), ["composite"], z, names)
 
-    @router.get("/collections/{name}/area", response_class=Response)
+    @router.get("/collections/{name}/area", response_class=Response, responses=_ANSWERS)
     async def area(
         name: Name,
         coords: Coordinates,
@@ -107,7 +109,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         is_inside = Polygon(ring[:, :2]).contains_points(places, radius=1e-9)
         return await _answer(name, places, domain, ["y", "x"], z, names, is_inside)
 
-    @router.get("/collections/{name}/cube", response_class=Response)
+    @router.get("/collections/{name}/cube", response_class=Response, responses=_ANSWERS)
     async def cube(
         name: Name,
         bbox: Annotated[str, Query(max_length=200, description="minx,miny,maxx,maxy")],

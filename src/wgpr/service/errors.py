@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 
@@ -24,3 +25,24 @@ class ServiceError(HTTPException):
 
 def too_busy(detail: str, seconds: float) -> ServiceError:
     return ServiceError(429, detail, headers={"Retry-After": str(max(1, round(seconds)))})
+
+
+class ProblemDetails(BaseModel):
+    """What is wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    line: int | None = None
+    column: str | None = None
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Answers that every route can give, and those of some."""
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
+    content = {"application/problem+json": {"schema": schema}}
+    return {
+        status: {"description": "What is wrong, and the remedy.", "content": content}
+        for status in sorted({400, 401, 403, 408, 422, 503, *statuses})
+    }

@@ -14,9 +14,10 @@ from wgpr.service import tiles
 from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME
+from wgpr.service.errors import problems
 
 PAGE = files("wgpr.service") / "page"
-FLOATS, PNG = "application/octet-stream", "image/png"
+FLOATS, PNG, EVENTS = "application/octet-stream", "image/png", "text/event-stream"
 
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 Zoom = Annotated[int, Path(ge=-40, le=40)]
@@ -26,7 +27,7 @@ Number = Annotated[int, Path(ge=-(2**40), le=2**40)]
 def live_routes(catalogue: Catalogue) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/events", response_class=StreamingResponse)
+    @router.get("/events", response_class=StreamingResponse, responses={200: {"content": {EVENTS: {}}}, **problems()})
     async def events(
         maps: Annotated[str, Query(max_length=2000, description="Names of maps, by commas; all by default.")] = "",
         last_event_id: Annotated[str, Header(max_length=100)] = "",
@@ -39,14 +40,22 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
                 yield data
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(stream(), media_type=EVENTS, headers=headers)
 
-    @router.get("/maps/{name}/track")
+    @router.get("/maps/{name}/track", responses=problems(404))
     async def track(name: Name) -> list[list[float]]:
         """The latest places that rows came from, oldest first: inputs, and the target last."""
         return list(catalogue[name].events.track)
 
-    @router.get("/maps/{name}/tiles/{layer}/{z}/{x}/{y}", response_class=Response)
+    @router.get(
+        "/maps/{name}/tiles/{layer}/{z}/{x}/{y}",
+        response_class=Response,
+        responses={
+            200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (PNG, FLOATS)}},
+            304: {"description": "As before."},
+            **problems(404, 406, 409),
+        },
+    )
     async def tile(
         name: Name,
         layer: Literal["mean", "std", "std_latent", "model", "all"],
