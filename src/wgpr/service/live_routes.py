@@ -65,8 +65,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         size: Annotated[int, Query(ge=9, le=257, description="Nodes along a side, from edge to edge.")] = 65,
         aspect: Annotated[float, Query(gt=0.0, le=1e12, description="Units of the second axis for one.")] = 1.0,
         at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
-        low: Annotated[float | None, Query(description="Value of the first colour.")] = None,
-        high: Annotated[float | None, Query(description="Value of the last colour.")] = None,
+        low: Annotated[float | None, Query(ge=-1e30, le=1e30, description="Value of the first colour.")] = None,
+        high: Annotated[float | None, Query(ge=-1e30, le=1e30, description="Value of the last colour.")] = None,
         accept: Annotated[str, Header()] = "*/*",
         if_none_match: Annotated[str, Header()] = "",
     ) -> Response:
@@ -95,8 +95,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
             chosen = planes if layer == "all" else planes[tiles.PLANES.index(layer)]
             return Response(chosen.tobytes(), media_type=FLOATS, headers=headers)
         plane = planes[tiles.PLANES.index(layer)]
-        ends = float(plane.min()) if low is None else low, float(plane.max()) if high is None else high
-        return Response(tiles.png(plane, layer, *ends), media_type=PNG, headers=headers)
+        return Response(tiles.png(plane, layer, low, high), media_type=PNG, headers=headers)
 
     return router
 

@@ -89,17 +89,20 @@ def predicted(model: EnsembleRegressor, address: TileAddress) -> Planes:
     return np.stack([plane.reshape(address.size, address.size) for plane in values]).astype("<f4")
 
 
-def png(plane: Array, layer: str, low: float, high: float) -> bytes:
-    """A plane (size, size) as a picture of 256 by 256 pixels, in colours from `low` to `high`."""
+def png(plane: Planes, layer: str, low: float | None, high: float | None) -> bytes:
+    """A plane (size, size) as a picture of 256 by 256 pixels, in colours from `low` to `high`, or of its own range."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
     from scipy.ndimage import map_coordinates
 
     places = (np.arange(_PIXELS) + 0.5) / _PIXELS * (len(plane) - 1)
     pixels = map_coordinates(plane, np.meshgrid(places, places, indexing="ij"), order=0 if layer == "model" else 1)
-    values, low, high = (pixels % 20, 0.0, 19.0) if layer == "model" else (pixels, low, high)
+    if layer == "model":
+        pixels, low, high = pixels % 20, 0.0, 19.0
+    first = float(plane.min()) if low is None else low
+    last = float(plane.max()) if high is None else high
     file = io.BytesIO()
-    imsave(file, values, vmin=low, vmax=high, cmap=colormaps[COLOUR_MAPS[layer]])
+    imsave(file, pixels, vmin=first, vmax=max(first, last), cmap=colormaps[COLOUR_MAPS[layer]])
     return file.getvalue()
 
 
