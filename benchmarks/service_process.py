@@ -66,13 +66,20 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[Served]:
-    """A service with an empty folder on a free port, which is stopped at the end of the block."""
+def served(
+    *arguments: str, environment: dict[str, str] | None = None, open_files: int | None = None
+) -> Iterator[Served]:
+    """A service with an empty folder on a free port, which is stopped at the end of the block.
+
+    open_files : that it may have, unless it asks for more.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log, maps = Path(folder) / "log", Path(folder) / "maps"
         paths = f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": paths, **(environment or {})}
         command = [sys.executable, "-c", _COMMAND, "serve", str(maps), "--port", "0", *arguments]
+        if open_files is not None:
+            command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
         with log.open("w") as file, subprocess.Popen(command, stderr=file, env=variables) as process:
             try:
                 yield Served(_port(log, process), process.pid, maps, log)

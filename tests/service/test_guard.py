@@ -9,6 +9,7 @@ import logging
 import re
 import socket
 import textwrap
+import threading
 import time
 import traceback
 from contextlib import closing
@@ -17,14 +18,14 @@ import pytest
 
 from running_service import NAMES, as_csv, make_map, new_client, running, send, survey
 from wgpr.service import app as routes
-from wgpr.service import guard, logs
+from wgpr.service import bodies, guard, logs
 from wgpr.service.limits import Limits
 from wgpr.service.server import Address
 
 TOKEN = "correct-horse-battery-staple"
 SITE = "https://maps.example"
 BODY = 20_000
-LIMITS = Limits(body=BODY, seconds=2.0, header_seconds=0.5, connections=10)
+LIMITS = Limits(body=BODY, short_body=BODY // 2, seconds=2.0, header_seconds=0.5, connections=10)
 
 
 @pytest.fixture(scope="module")
@@ -180,16 +181,31 @@ def in_pieces(n_bytes):
         yield b" " * 1000
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_long_body_is_refused(strict, method):
+@pytest.mark.parametrize(("method", "most"), [("POST", BODY), ("PUT", BODY // 2)])
+def test_a_long_body_is_refused(strict, method, most):
     path = "/maps/lake/rows" if method == "POST" else "/maps/long"
     headers = {"Content-Type": "text/csv" if method == "POST" else "application/json"}
-    for content in (b" " * (BODY + 1), in_pieces(3 * BODY)):
+    for content in (b" " * (most + 1), in_pieces(3 * BODY)):
         response = strict.client.request(method, path, content=content, headers=headers)
-        assert f"more than {BODY:,} bytes" in problem_of(response, 413)
+        assert f"more than {most:,} bytes" in problem_of(response, 413)
         assert response.headers["Connection"] == "close"
-    just_right = strict.client.request(method, path, content=b" " * BODY, headers=headers)
+    just_right = strict.client.request(method, path, content=b" " * most, headers=headers)
     assert just_right.status_code == 422
+
+
+def test_bodies_of_all_requests_together_have_a_limit(strict, monkeypatch):
+    monkeypatch.setitem(vars(LIMITS), "bodies", BODY)
+    start = b"POST /maps/lake/rows HTTP/1.1\r\n" + HEADERS + b"Content-Length: 15000\r\n\r\n" + b" " * 14_000
+    with closing(socket.create_connection(("127.0.0.1", strict.port), timeout=30.0)) as connection:
+        connection.sendall(start)
+        wait_until(lambda: send(strict.client, "/maps/lake/rows", b" " * 14_000).status_code == 503)
+    wait_until(lambda: send(strict.client, "/maps/lake/rows", b" " * 14_000).status_code == 422)
+
+
+def test_a_body_of_too_many_values_is_refused(client, lake, monkeypatch):
+    monkeypatch.setattr(bodies, "_MOST_VALUES", 100)
+    for body, kind in (("[" * 101, "application/json"), ("{" * 101, "application/x-ndjson"), ("," * 101, "text/csv")):
+        assert "more than 100 values" in problem_of(send(client, f"{lake}/rows", body, kind), 413)
 
 
 def test_a_body_that_becomes_long_is_refused(strict):
@@ -423,6 +439,26 @@ def test_a_client_that_goes_away_is_no_fault(strict, caplog):
     (record,) = caplog.records
     assert record.values["status"] == 499
     assert "error" not in record.values
+
+
+def test_a_grid_that_nobody_waits_for_is_given_up(strict, monkeypatch):
+    given_up = threading.Event()
+
+    def predict(model, plan, show):
+        while True:
+            time.sleep(0.01)
+            try:
+                show(1)
+            except InterruptedError:
+                given_up.set()
+                raise
+
+    monkeypatch.setattr(routes, "predict_plan", predict)
+    monkeypatch.setitem(vars(LIMITS), "seconds", 1000.0)  # it is not given up for another reason
+    with closing(socket.create_connection(("127.0.0.1", strict.port))) as connection:
+        connection.sendall(b"GET /maps/lake/grid HTTP/1.1\r\n" + HEADERS + b"\r\n")
+        wait_until(lambda: strict.server.server_state.tasks)
+    assert given_up.wait(30.0)
 
 
 def test_errors_of_the_server_are_lines_of_json():

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from html import escape
 from threading import Event
 from typing import Annotated, Any, Literal
@@ -12,9 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SkipValidation
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import LARGEST
@@ -35,6 +36,8 @@ from wgpr.service.map_events import in_words
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
+# Bytes of a body that is read at once.
+_SMALL = 10_000
 # Seconds that are left for the answer when rows are waited for.
 _REST = 5.0
 _N_DECISIONS = 10
@@ -66,7 +69,7 @@ class Summary(BaseModel):
     """A map and what it has learned."""
 
     name: str
-    definition: Definition
+    definition: SkipValidation[Definition]  # it was checked when the map was made, which takes milliseconds
     rows_seen: int = Field(description="Rows that were accepted; they are on the disk.")
     rows_learned: int
     rows_saved: int = Field(description="Rows in the snapshot. The journal has the others.")
@@ -194,10 +197,14 @@ async def _read(
     """Values (n, k) of a body, the line of each row, and the format."""
     kind = bodies.table_format(request.headers.get("content-type", ""))
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    data = bodies.decompressed(await request.body(), encoding, catalogue.limits.body)
-    if len(data) < 10_000:
-        return *bodies.read_table(data, kind, columns, most), kind
-    return *await asyncio.to_thread(bodies.read_table, data, kind, columns, most), kind
+    data = await request.body()
+
+    def read() -> tuple[Any, list[int]]:
+        return bodies.read_table(bodies.decompressed(data, encoding, catalogue.limits.body), kind, columns, most)
+
+    if len(data) < _SMALL and not encoding:
+        return *read(), kind
+    return *await asyncio.get_running_loop().run_in_executor(catalogue.reading, read), kind
 
 
 def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
@@ -273,6 +280,24 @@ async def _answered(catalogue: Catalogue, function: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(catalogue.answering, function)
 
 
+async def _unless_client_leaves(request: Request, answering: Coroutine[Any, Any, Any]) -> Any:
+    """The answer to a request without a body; nobody waits for it when the client has left."""
+
+    async def leaving() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.create_task(answering), asyncio.create_task(leaving())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnect
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 # Grids
 
 
@@ -287,6 +312,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
     )
     async def grid(
         name: Name,
+        request: Request,
         accept: Annotated[str, Header()] = "*/*",
         bbox: Annotated[
             str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")
@@ -312,7 +338,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
             return grids.FORMATS[kind](predict_plan(model, plan, show).assign_attrs(source=source), layer)
 
         try:
-            data = await _answered(catalogue, written)
+            data = await _unless_client_leaves(request, _answered(catalogue, written))
         finally:
             stopped.set()
         return Response(data, media_type=kind, headers={"Vary": "Accept"})

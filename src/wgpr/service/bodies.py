@@ -16,6 +16,8 @@ from wgpr.io.sources import number
 from wgpr.service.errors import ServiceError
 
 CSV, LINES, COLUMNS = "text/csv", "application/x-ndjson", "application/json"
+# Values of a body. In memory, each takes ten times as much as its text.
+_MOST_VALUES = 5_000_000
 _ALIASES = {"application/ndjson": LINES, "application/jsonl": LINES, "application/csv": CSV}
 
 
@@ -58,6 +60,8 @@ def read_table(data: bytes, kind: str, columns: Sequence[str], most: int) -> tup
         raise ServiceError(400, f"byte {error.start} of the body is not UTF-8; send text in UTF-8") from error
     if "\0" in text:
         raise ServiceError(400, "the body has a NUL character; send text in UTF-8")
+    if max(text.count(","), text.count("["), text.count("{")) > _MOST_VALUES:
+        raise ServiceError(413, f"the body has more than {_MOST_VALUES:,} values; send it in parts")
     values, lines = _READERS[kind](text, columns, most)
     if not len(values):
         raise ServiceError(422, "the body has no rows; send at least one")

@@ -54,6 +54,7 @@ class Catalogue:
         self._is_closing = False
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
         self.answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
+        self.reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wgpr-read")  # it takes much memory
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Catalogue"]:
@@ -102,6 +103,7 @@ class Catalogue:
             await asyncio.to_thread(writer.close)
         self._threads.shutdown()
         self.answering.shutdown()
+        self.reading.shutdown()
 
     async def _tick(self) -> None:
         while True:

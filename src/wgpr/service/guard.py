@@ -5,7 +5,7 @@ import hmac
 import re
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any
 
@@ -57,13 +57,13 @@ class Guard:
         self._app, self._limits, self._metrics = app, limits, metrics
         self._token = None if token is None else f"Bearer {token}".encode()
         self._origins = frozenset(origins)
-        self._n_requests = 0
+        self._n_requests = self._n_held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self._limits.body)
+        exchange = _Exchange(receive, send, self._most(scope), self._hold)
         started = time.perf_counter()
         fault: dict[str, Any] = {}
         self._n_requests += 1
@@ -83,6 +83,7 @@ class Guard:
             await self._answer(scope, exchange, ServiceError(500, "the service has a fault; its log says more"))
         finally:
             self._n_requests -= 1
+            self._n_held -= exchange.n_received
             self._note(scope, exchange, time.perf_counter() - started, fault)
 
     async def _answer(self, scope: Scope, exchange: "_Exchange", problem: ServiceError) -> None:
@@ -95,8 +96,7 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if self._n_requests > self._limits.connections:
-            retry = {"Retry-After": "1", "Connection": "close"}
-            raise ServiceError(503, f"{self._n_requests} requests at once are too many; send it again", headers=retry)
+            raise _too_busy(f"{self._n_requests} requests at once are too many; send it again")
         origin = headers.get("origin")
         if origin is not None and origin not in self._origins and origin != _own_origin(scope, headers):
             raise ServiceError(403, "a page of another site may not ask; allow it with --allow-origin")
@@ -115,8 +115,18 @@ class Guard:
             close = {"Connection": "close"}
             raise ServiceError(400, "the body has a length and chunks; send one of these headers", headers=close)
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self._limits.body:
-            raise _too_large(self._limits.body)
+        if length.isdecimal() and int(length) > self._most(scope):
+            raise _too_large(self._most(scope))
+
+    def _most(self, scope: Scope) -> int:
+        """Bytes that the body of a request may have."""
+        return self._limits.body if scope["path"].endswith(("/rows", "/predict")) else self._limits.short_body
+
+    def _hold(self, n_bytes: int) -> None:
+        """Count the bytes of all requests."""
+        self._n_held += n_bytes
+        if self._n_held > self._limits.bodies:
+            raise _too_busy("the bodies of all requests at once are too large; send it again")
 
     def _is_preflight(self, scope: Scope, headers: Headers) -> bool:
         """Whether a browser asks if a page of an allowed site may ask. It sends no token with that."""
@@ -162,17 +172,26 @@ def _too_large(most: int) -> ServiceError:
     return ServiceError(413, detail, headers={"Connection": "close"})
 
 
-class _Exchange:
-    """A request and its answer, whose bytes are counted. status : of the answer, None before it begins."""
+def _too_busy(detail: str) -> ServiceError:
+    return ServiceError(503, detail, headers={"Retry-After": "1", "Connection": "close"})
 
-    def __init__(self, receive: Receive, send: Send, most: int) -> None:
-        self._receive, self._send, self._most = receive, send, most
+
+class _Exchange:
+    """A request and its answer, whose bytes are counted. status : of the answer, None before it begins.
+
+    most : bytes of the request; hold : is told how many more have come.
+    """
+
+    def __init__(self, receive: Receive, send: Send, most: int, hold: Callable[[int], None]) -> None:
+        self._receive, self._send, self._most, self._hold = receive, send, most, hold
         self.n_received = self.n_sent = 0
         self.status: int | None = None
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self.n_received += len(message.get("body", b""))
+        n_bytes = len(message.get("body", b""))
+        self.n_received += n_bytes
+        self._hold(n_bytes)
         if self.n_received > self._most:
             raise _too_large(self._most)
         return message

@@ -8,8 +8,9 @@ ENDLESS = frozenset({"/events"})
 
 @dataclass(frozen=True)
 class Limits:
-    """body : bytes of a request, after decompression; rows : in a request; places : in a query.
+    """body : bytes of a table, after decompression; short_body : of other requests; bodies : of all requests at once.
 
+    rows : in a request; places : in a query.
     rows_waiting : of a map, accepted and not yet learned; nodes : of a grid; maps : in a folder.
     connections : at once, and requests at once; seconds : from the headers of a request until the service has the
     answer; header_seconds : for the headers, and between two requests of a connection; unsent : bytes of answers that
@@ -18,6 +19,8 @@ class Limits:
     """
 
     body: int = 32 * 2**20
+    short_body: int = 2**16
+    bodies: int = 2**27
     rows: int = 100_000
     places: int = 100_000
     rows_waiting: int = 200_000
