@@ -37,11 +37,8 @@ from common import ONE_THREAD, ROOT, put_between
 from wgpr.survey import fly, jacksboro
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-PAGE, BEGIN, END = (
-    ROOT / "docs" / "service_results.md",
-    "<!-- written by benchmarks/service_live.py -->",
-    "<!-- end -->",
-)
+PAGE = ROOT / "docs" / "service_results.md"
+MARKERS = "<!-- live -->", "<!-- end of live -->"
 NAMES = ["east", "north", "height"]
 N_STREAMS = 100
 console = Console(highlight=False)
@@ -273,7 +270,7 @@ def main() -> None:
                 rows.append(row)
     lines = [f"| {' | '.join(row)} |" for row in [("figure", "to reach", "measured"), ("---",) * 3, *rows]]
     if arguments.write:
-        put_between(PAGE, BEGIN, END, "\n".join(lines) + "\n")
+        put_between(PAGE, *MARKERS, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
