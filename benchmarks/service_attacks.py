@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from rich.progress import track
 
 from common import ROOT, put_between
-from service_process import Served, resident_megabytes, served
+from serving import Served, resident_megabytes, served
 
 PAGE = ROOT / "docs" / "service_results.md"
 MARKERS = "<!-- strangers -->", "<!-- end of strangers -->"

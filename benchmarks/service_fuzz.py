@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from broken_bodies import WAYS, broken_body
 from common import ROOT, put_between
 from openapi_cases import Answers, operations, try_operation
-from service_process import Served, served
+from serving import Served, served
 
 PAGE = ROOT / "docs" / "service_results.md"
 MARKERS = "<!-- fuzz -->", "<!-- end of fuzz -->"

@@ -20,7 +20,7 @@ import numpy as np
 from rich.progress import track
 
 from common import ROOT, put_between
-from service_process import Served, resident_megabytes, served
+from serving import Served, resident_megabytes, served
 
 PAGE = ROOT / "docs" / "service_results.md"
 MARKERS = "<!-- load -->", "<!-- end of load -->"

@@ -167,13 +167,15 @@ def _own_origin(scope: Scope, headers: Headers) -> str:
     return f"{scope['scheme']}://{headers.get('host', '')}"
 
 
+# The connection stays open after these, and the rest of the body is thrown away, so that the client reads the answer.
+
+
 def _too_large(most: int) -> ServiceError:
-    detail = f"the body has more than {most:,} bytes; send it in parts"
-    return ServiceError(413, detail, headers={"Connection": "close"})
+    return ServiceError(413, f"the body has more than {most:,} bytes; send it in parts")
 
 
 def _too_busy(detail: str) -> ServiceError:
-    return ServiceError(503, detail, headers={"Retry-After": "1", "Connection": "close"})
+    return ServiceError(503, detail, headers={"Retry-After": "1"})
 
 
 class _Exchange:
