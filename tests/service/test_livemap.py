@@ -404,6 +404,25 @@ def test_a_writer_that_dies_again_while_the_map_is_opened(folder, hand):
     asyncio.run(scenario())
 
 
+def test_a_map_is_not_saved_while_it_is_opened_in_a_new_writer(folder, hand):
+    async def scenario():
+        async with live(folder, hand) as live_map:
+            await live_map.accept(ROWS[:50], None)
+            await hand.learn(live_map, 50)
+            live_map._journal.records = gate = Gate(live_map._journal.records)
+            hand.die(live_map)
+            await until(gate.is_reached.is_set)
+            live_map.save_if_changed()
+            gate.open()
+            await until(lambda: len(hand.commands) == 2)
+            while hand.commands:
+                hand.carry_out(live_map)
+            assert not live_map.failure
+            assert_served(live_map, ROWS[:50])
+
+    asyncio.run(scenario())
+
+
 def test_a_writer_that_always_dies_of_the_same_rows_fails_the_map(folder, hand):
     async def scenario():
         async with live(folder, hand) as live_map:

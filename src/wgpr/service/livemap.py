@@ -317,7 +317,7 @@ class LiveMap:
             self.save_if_changed()
 
     def save_if_changed(self) -> None:
-        if self.n_learned > self.n_saved and not self._is_saving and not self.failure:
+        if self._is_open and self.n_learned > self.n_saved and not self._is_saving and not self.failure:
             self._is_saving = True
             self._send(Save(self.handle))
 
