@@ -9,7 +9,6 @@ import typer
 
 from wgpr.cli.console import UsageError, format_count, inform
 from wgpr.cli.token import TokenFile, read_token
-from wgpr.service.process import start_process
 
 
 def serve(
@@ -43,6 +42,8 @@ def serve(
         raise UsageError("name a FOLDER for the maps, or use --demo")
     folder, token = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-")), read_token(token_file)
     _require_extra()
+    from wgpr.service.process import start_process
+
     process = start_process()  # it imports what it needs while this process does the same
     from wgpr.service import server
     from wgpr.service.limits import Limits
