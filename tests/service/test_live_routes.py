@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from threading import Thread
 
 import httpx
@@ -110,9 +111,9 @@ def test_a_tile_that_makes_no_sense_is_refused(client, lake, where, status):
 
 def test_the_track_has_the_latest_places(client, pond):
     send(client, f"{pond}/rows", as_csv([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), params={"wait": "learned"})
-    for _ in range(100):
-        if track := client.get(f"{pond}/track").json():
-            break
+    deadline = time.monotonic() + 30.0  # it is told a few times a second
+    while not (track := client.get(f"{pond}/track").json()) and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert track == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 
 
