@@ -266,7 +266,7 @@ def main() -> None:
             parser.error(f"--only has no part {', '.join(unknown)}; there are {', '.join(runs)}")
         for part in parts:
             for row in runs[part]():
-                console.print(" | ".join(row))
+                console.print(" | ".join(row), markup=False)
                 rows.append(row)
     lines = [f"| {' | '.join(row)} |" for row in [("figure", "to reach", "measured"), ("---",) * 3, *rows]]
     if arguments.write:
