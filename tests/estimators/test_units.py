@@ -21,12 +21,12 @@ ALL = [*STREAMING, SparseGPRegressor]
 
 def test_two_regimes_are_two_models():
     results = []
-    for seed in range(5):
+    for seed in range(10):
         X, y, _ = two_regimes(random_state=seed)
         model = WGPRegressor.published(threshold=3.0, random_state=0).fit(X, y)
         results.append((model.n_models_, root_mean_squared_error(y, model.predict(X))))
     counts, errors = zip(*results, strict=True)
-    assert set(counts) == {2}
+    assert counts.count(2) >= 8
     assert np.median(errors) <= 0.28
 
 
@@ -48,12 +48,14 @@ def test_one_model_per_batch_on_kin40k(data_folder):
     assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.78
 
 
-@pytest.mark.parametrize(("name", "limit"), [("sarcos", 7.0), ("tzibana", 12.0)])
+@pytest.mark.parametrize(("name", "limit"), [("sarcos", 9.0), ("tzibana", 14.0)])
 def test_one_streamed_model_on_a_recording(data_folder, name, limit):
-    """On one split, 5.8 and 10.4 now; the mean of three was to be below 9 and 14, and was 6.4 and 12.0."""
-    data = load(name, data_folder).split(1)
-    model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
-    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= limit
+    errors = []
+    for seed in range(3):
+        data = load(name, data_folder).split(seed)
+        model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
+        errors.append(root_mean_squared_error(data.y_test, model.predict(data.X_test)))
+    assert np.mean(errors) <= limit
 
 
 @pytest.mark.parametrize("order", ["natural", "shuffled"])
@@ -63,7 +65,7 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
     """The first rows only; `benchmarks/robustness.py` takes all of them."""
     data = load(name, data_folder)
     data = data if order == "natural" else data.shuffled(0)
-    X, y = data.X[:350], data.y[:350]
+    X, y = data.X[:450], data.y[:450]
     model = regressor(random_state=0).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(mean).all()
