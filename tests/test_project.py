@@ -33,7 +33,7 @@ LAYERS = [
     "metrics datasets survey",
     "io",
     "plots report client",
-    "service",
+    "service fleet",
     "cli",
     "__init__",
 ]

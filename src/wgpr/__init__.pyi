@@ -7,6 +7,7 @@ from .estimators.regressors import (
     StreamingGPRegressor,
     WGPRegressor,
 )
+from .fleet.sharded import ShardedRegressor
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
 from .io.maps import apply, diff, load
@@ -29,6 +30,7 @@ __all__ = [
     "Never",
     "RationalQuadratic",
     "RobustBCM",
+    "ShardedRegressor",
     "SolarGPRegressor",
     "SparseGPRegressor",
     "SquaredExponential",

@@ -13,9 +13,10 @@ import pytest
 
 from live_maps import PAPER, SURVEY, direct_bytes, quick_processes, survey_rows
 from streams import assert_same_learning, assert_same_map_files, queries
+from wgpr.io.changes import StateReceiver, StateSender
 from wgpr.io.rows import learn_rows
 from wgpr.service.definition import Definition
-from wgpr.service.writer import Close, Failed, Learn, Learned, Open, Save, Saved, StateReceiver, StateSender, Writer
+from wgpr.service.writer import Close, Failed, Learn, Learned, Open, Save, Saved, Writer
 
 ROWS = survey_rows(600)
 LGPR = Definition(

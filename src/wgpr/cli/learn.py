@@ -6,9 +6,10 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -22,16 +23,24 @@ from wgpr.cli.console import (
     interruptible,
     print_error,
     progress_bar,
+    uninterrupted,
     warn,
 )
 from wgpr.cli.plausibility import TableCheck, note_tables
 from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
+
+if TYPE_CHECKING:
+    from wgpr.fleet.sharded import ShardedRegressor
+
+# Rows that districts are laid out by, at the most.
+_MOST_IN_SAMPLE = 20_000
 
 # Rows between two updates of the progress bar, and in a commit to the journal. An interrupted `fit` loses no more.
 _PIECE = 500
@@ -48,13 +57,16 @@ def fit(
     setting: opt.Settings = [],  # noqa: B006
     config: opt.Config = None,
     skip: opt.Skip = 0,
+    shards: opt.Shards = 1,
+    engine: opt.EngineName = "processes",
+    address: opt.Address = "",
     *,
     tables: dict[str, Any],
 ) -> None:
     """Learn a new map from a survey.
 
     All rows are checked, and then learned in their order, in bounded memory. Ctrl-C saves what is
-    learned. A map that is replaced is kept as MAP~.
+    learned. A map that is replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
@@ -62,10 +74,25 @@ def fit(
     model = make_estimator(configuration, method, setting)
     require_weights(model, weight)
     opt.check_output(output, *expand(data))
-    with map_writer(output) as writer:
+    with map_writer(output) as writer, _fleet(model, shards, engine, address) as fleet:
         table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
-        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip))
+        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, fleet=fleet))
+
+
+@contextmanager
+def _fleet(model: EnsembleRegressor, shards: int, engine: str, address: str) -> Iterator["ShardedRegressor | None"]:
+    """The workers that learn a map, if there are to be any."""
+    if shards == 1 and engine == "processes" and not address:
+        yield None
+        return
+    from wgpr.fleet.sharded import ShardedRegressor
+
+    with opt.errors_of_usage():
+        fleet = ShardedRegressor(cast(Any, model), n_shards=shards, engine=engine, address=address or None)
+        fleet.check_settings()
+    with fleet:
+        yield fleet
 
 
 @opt.with_table_options
@@ -163,6 +190,7 @@ def learn_table(
     skip: int,
     force: bool = False,
     has_journal: bool = False,
+    fleet: "ShardedRegressor | None" = None,
 ) -> bool:
     """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
 
@@ -170,14 +198,17 @@ def learn_table(
 
     columns : inputs, target and, if it has_weights, last these; skip : rows to leave out at the beginning.
     force : learn rows that are doubtful, with a warning; has_journal : write rows to the journal before.
+    fleet : learns the rows in place of the model, which gets the result.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check = TableCheck(model, is_strict=n_before > 0 and not force, has_weights=has_weights, skip=skip)
     with interruptible():
         try:
-            if not table.is_pipe:
-                _check_all(check, table, columns, skip)
-            _learn(model, check, table, columns, skip, writer if has_journal else None)
+            sample = None if table.is_pipe else _check_all(check, table, columns, skip)
+            if fleet is None:
+                _learn(model, check, table, columns, skip, writer if has_journal else None)
+            else:
+                _learn_in_shards(model, fleet, check, table, columns, skip, sample)
         except KeyboardInterrupt:
             stopped_by = "interrupted"
             if isinstance(model, OnlineRegressor):
@@ -198,11 +229,18 @@ def learn_table(
     return not stopped_by
 
 
-def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> None:
+def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> Array | None:
+    """Check a table, and return some of its rows (n, k), evenly spaced; None if there are none."""
+    step, n_rows, sample = 1, 0, [np.empty((0, len(columns)))]
     with progress_bar("checking") as show:
         for chunk in _chunks_after(skip, table.chunks(columns)):
-            check.add(chunk)
+            values = check.add(chunk).values
+            sample.append(values[-n_rows % step :: step])
+            n_rows += len(values)
+            if sum(map(len, sample)) > _MOST_IN_SAMPLE:
+                sample, step = [np.concatenate(sample)[::2]], 2 * step
             show(table.n_rows, format_count(table.n_rows, "row"))
+    return np.concatenate(sample) if n_rows else None
 
 
 def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -240,6 +278,42 @@ def _learn(
             rate = n_learned / (time.perf_counter() - started)
             counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
             show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+
+
+def _learn_in_shards(
+    model: EnsembleRegressor,
+    fleet: "ShardedRegressor",
+    check: TableCheck,
+    table: Table,
+    columns: Sequence[str],
+    skip: int,
+    sample: Array | None,
+) -> None:
+    """Let a fleet learn a table; the model becomes what it has learned. sample : (n, k) rows, to lay out districts."""
+    chunks, n_rows, started = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, time.perf_counter()
+    if table.is_pipe:
+        chunks = map(check.add, chunks)
+    with progress_bar("learning", n_rows) as show:
+
+        def show_learned(n_learned: int) -> None:
+            rate = n_learned / (time.perf_counter() - started)
+            counts = f"{format_count(n_learned, 'row')}, {format_count(fleet.n_districts_, 'district')}"
+            show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+
+        n_columns, are_sent = len(columns) - check.has_weights, False
+        try:
+            if sample is not None:
+                with uninterrupted():
+                    fleet.prepare(*as_frames(model, sample[:, :n_columns], columns[:n_columns]))
+            for chunk in chunks:
+                rows, weights = check.split(chunk)
+                with uninterrupted():
+                    fleet.partial_fit(*as_frames(model, rows, columns[:n_columns]), weights)
+                    are_sent = True
+                show_learned(fleet.n_samples_learned_)
+        finally:
+            if are_sent:
+                model.__dict__.update(vars(fleet.collect(show_learned)))
 
 
 def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:

@@ -28,7 +28,7 @@ class TableCheck:
     """
 
     def __init__(self, model: EnsembleRegressor, *, is_strict: bool, has_weights: bool = False, skip: int = 0) -> None:
-        self._has_weights, self._skip = has_weights, skip
+        self.has_weights, self._skip = has_weights, skip
         self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
@@ -52,7 +52,7 @@ class TableCheck:
 
     def split(self, chunk: Chunk) -> tuple[Array, Array | None]:
         """Inputs and target (n, d + 1) of a chunk, and its weights (n,) if it has any."""
-        return (chunk.values[:, :-1], chunk.values[:, -1]) if self._has_weights else (chunk.values, None)
+        return (chunk.values[:, :-1], chunk.values[:, -1]) if self.has_weights else (chunk.values, None)
 
     def _repetition(self, chunk: Chunk) -> Iterator[str]:
         """A sentence if a file begins with rows that were learned before."""

@@ -105,17 +105,33 @@ class Overview(PickledByFields):
     grounds: Array
 
     @classmethod
-    def of(cls, models: Sequence[Territory], cuts: Node) -> "Overview":
+    def of(cls, models: Sequence[Territory], cuts: Node | None) -> "Overview":
+        """cuts : None if nobody asks for the grounds; they are infinite then."""
+        n_features = len(models[0].centre)
+        everywhere = np.array([[[-np.inf], [np.inf]]])
         return cls(
             np.array([model.centre for model in models]),
             np.array([model.theta.to_log() for model in models]),
             np.array([model.spread for model in models]),
-            grounds(cuts, len(models), len(models[0].centre)),
+            np.broadcast_to(everywhere, (len(models), 2, n_features))
+            if cuts is None
+            else grounds(cuts, len(models), n_features),
         )
+
+    def with_others(self, others: "Overview | None") -> "Overview":
+        """These territories, and others behind them."""
+        if others is None:
+            return self
+        pairs = zip(self._arrays, others._arrays, strict=True)
+        return Overview(*(np.concatenate(pair) for pair in pairs))
+
+    @property
+    def _arrays(self) -> tuple[Array, Array, Array, Array]:
+        return self.centres, self.log_thetas, self.spreads, self.grounds
 
     def rows(self, numbers: Sequence[int] | Indices) -> "Overview":
         """A copy with these territories."""
-        return Overview(*(array[numbers] for array in (self.centres, self.log_thetas, self.spreads, self.grounds)))
+        return Overview(*(array[numbers] for array in self._arrays))
 
     def set(self, number: int, territory: Territory) -> None:
         """Note a territory that was looked at. Only for a copy that nobody else has."""
@@ -148,12 +164,16 @@ class Overview(PickledByFields):
 
 @dataclass(frozen=True, eq=False)
 class Territories(PickledByFields):
-    """Territories, and the cuts that separate them. An immutable value."""
+    """Territories, and the cuts that separate them. An immutable value.
+
+    outside : territories of other ensembles around this one. They are neighbours of its own, and do not learn.
+    """
 
     models: tuple[Territory, ...]
     cuts: Node
     overview: Overview
     n_learned: int
+    outside: tuple[Territory, ...] = ()
 
     @classmethod
     def of(cls, models: Sequence[Territory], cuts: Node) -> "Territories":
@@ -199,13 +219,13 @@ class _Learning:
     def __init__(self, before: Territories, settings: TerritorySettings, n_steps: int) -> None:
         self.settings, self.models, self.cuts = settings, list(before.models), before.cuts
         self.overview, self._is_shared = before.overview, True
-        self.n_learned, self.n_steps = before.n_learned, n_steps
+        self.n_learned, self.n_steps, self.outside = before.n_learned, n_steps, before.outside
         self.size, self.n_thinned = settings.sizes(before.n_features)
         self.records: list[StepRecord] = []
         self.whitened: list[Array] = []
 
     def territories(self) -> Territories:
-        return Territories(tuple(self.models), self.cuts, self.overview, self.n_learned)
+        return Territories(tuple(self.models), self.cuts, self.overview, self.n_learned, self.outside)
 
     @property
     def capacity(self) -> int:
@@ -335,20 +355,29 @@ class _Learning:
 
     def _surroundings(self, number: int) -> Surroundings:
         """The neighbours of a territory that agree with it."""
-        if len(self.models) == 1:
+        if len(self.models) + len(self.outside) == 1:
             return ALONE
-        theta = self.models[number].theta
-        squares = (((self.overview.centres - self.overview.centres[number]) / theta.lengthscales) ** 2).sum(axis=1)
+        theta, everyone = self.models[number].theta, self.overview.with_others(self._overview_of_outside)
+        squares = (((everyone.centres - everyone.centres[number]) / theta.lengthscales) ** 2).sum(axis=1)
         squares[number] = np.inf
         n = min(_N_NEIGHBOURS, len(squares) - 1)
         near = np.argpartition(squares, n - 1)[:n]
         near = near[np.argsort(squares[near], kind="stable")]
-        near = near[agreement(self.overview.log_thetas[near], self.overview.log_thetas[number]) > 0.5]
+        near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > 0.5]
         if not len(near):
             return ALONE
-        around = PseudoData.union(*(self.models[other].plausible for other in near[:_N_IN_HALO].tolist()))
+        around = PseudoData.union(*(self._neighbour(other).plausible for other in near[:_N_IN_HALO].tolist()))
         halo = around.nearest_to_box(self.overview.grounds[number], theta.lengthscales, _N_HALO)
-        return Surroundings(halo, self.overview.log_thetas[near], self.overview.spreads[near])
+        return Surroundings(halo, everyone.log_thetas[near], everyone.spreads[near])
+
+    def _neighbour(self, number: int) -> Territory:
+        """A territory of its own, or one of those outside, which have the numbers behind them."""
+        return self.models[number] if number < len(self.models) else self.outside[number - len(self.models)]
+
+    @cached_property
+    def _overview_of_outside(self) -> Overview | None:
+        """Their grounds are left out, and have no meaning."""
+        return Overview.of(self.outside, None) if self.outside else None
 
     # Changes
 
@@ -383,13 +412,10 @@ class _Learning:
             assert thinned is not None
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
-        axis, position = cut
-        is_below = territory.data.Z[:, axis] <= position
-        share = float(is_below.mean())
-        n_seen, n_fitted = round(share * territory.n_seen), round(share * territory.n_fitted)
-        below = territory.part(is_below, n_seen, n_fitted)
-        above = territory.part(~is_below, territory.n_seen - n_seen, territory.n_fitted - n_fitted)
-        self._divide(number, axis, position, below, above, is_new_above=True)
+        below, above = territory.halves(*cut)
+        assert below is not None
+        assert above is not None
+        self._divide(number, *cut, below, above, is_new_above=True)
 
     def _start_regime(self, number: int, territory: Territory, regime: Regime) -> None:
         Z = territory.data.Z[:, regime.axis]

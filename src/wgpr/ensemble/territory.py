@@ -206,6 +206,16 @@ class Territory(PickledByFields):
         n_known = int(rows[: self.n_known].sum())
         return replace(self, data=data, mean=mean, n_seen=n_seen, n_fitted=n_fitted, n_known=n_known)
 
+    def halves(self, axis: int, position: float) -> tuple["Territory | None", "Territory | None"]:
+        """The parts below and above a cut; None for a part without pseudo-data."""
+        is_below = self.data.Z[:, axis] <= position
+        share = float(is_below.mean())
+        if share in (0.0, 1.0):
+            return (self, None) if share else (None, self)
+        n_seen, n_fitted = round(share * self.n_seen), round(share * self.n_fitted)
+        above = self.part(~is_below, self.n_seen - n_seen, self.n_fitted - n_fitted)
+        return self.part(is_below, n_seen, n_fitted), above
+
 
 def _spikes(y: Array) -> Mask:
     """Which of the first rows `y` (n, k) are far beyond all others: (n,)."""

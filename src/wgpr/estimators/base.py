@@ -88,7 +88,7 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
             method = self._method()
             _check_uses_weights(method, sample_weight)
             X, y = self._validated(X, y, reset=True)
-            self._state = method.fitted(self._initial_state(X, y), X, y, _checked_weights(sample_weight, X))
+            self._state = method.fitted(self._initial_state(X, y), X, y, checked_weights(sample_weight, X))
         return self
 
     def flush(self) -> Self:
@@ -268,7 +268,7 @@ class OnlineRegressor(EnsembleRegressor):
             _check_uses_weights(method, sample_weight)
             X, y = self._validated(X, y, reset=is_first)
             state = self._initial_state(X, y) if is_first else self._state
-            self._state = method.learned(state, X, y, _checked_weights(sample_weight, X))
+            self._state = method.learned(state, X, y, checked_weights(sample_weight, X))
         return self
 
     @property
@@ -314,7 +314,7 @@ def _plain_targets(y: Any, X: Array) -> Array | None:
     return y if is_plain and np.abs(y).max() <= LARGEST else None
 
 
-def _checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
+def checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array:
     """Weights (n,) of the rows `X` (n, d), one if none are given."""
     if sample_weight is None:
         return np.ones(len(X))

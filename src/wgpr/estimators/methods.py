@@ -262,7 +262,7 @@ class TerritoryMethod(Method):
         if len(state.ensemble):
             return state
         X, y, weights = state.pending_X, state.pending_y, state.pending_weights
-        units = Units.of(X, y, is_isotropic=False)
+        units = state.units or Units.of(X, y, is_isotropic=False)
         territories = Territories.begin(self.settings.kernel, units.inputs(X), columns(units.targets(y)), weights)
         return replace(
             state, ensemble=territories, units=units, pending_X=X[:0], pending_y=y[:0], pending_weights=weights[:0]

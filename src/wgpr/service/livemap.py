@@ -24,6 +24,7 @@ import numpy as np
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.changes import StateReceiver
 from wgpr.io.files import sync_folder, write_file
 from wgpr.io.journal import Entry, Journal, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
@@ -35,7 +36,7 @@ from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
 from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
-from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved, StateReceiver
+from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved
 
 SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
 

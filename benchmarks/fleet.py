@@ -1,0 +1,234 @@
+"""Shards: rows a second over workers, errors over districts, borders, and workers that are killed. For docs/fleet.md.
+
+    python benchmarks/fleet.py --data FOLDER [--only "speed;districts;kills;node"] [--rows 50000] [--write]
+
+The rows of `magnetic_britain` but for a tenth of the segments, which are held out, are learned by fleets. Speeds are
+ratios in one run. Workers are ended with SIGKILL at random, one every ten seconds; a node of a Ray cluster that is
+simulated on this machine is removed. Half an hour on 2 cores; needs `pip install ".[ray]"`.
+"""
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from common import ROOT, put_between
+from endless import Rows, survey
+from wgpr import ShardedRegressor, WGPRegressor
+from wgpr.ensemble.cuts import Cuts, Node
+from wgpr.metrics import scores
+
+PAGE, BEGIN, END = ROOT / "docs/fleet.md", "<!-- measured by benchmarks/fleet.py -->", "<!-- end of fleet -->"
+DISTRICTS = (1, 2, 4, 8, 16)
+SECONDS_BETWEEN_KILLS = 10.0
+ROWS_AT_A_TIME = 2000
+
+Line = tuple[str, str, str]
+
+
+class Run:
+    """A fleet that has learned rows: its model, what it took, and scores of the rows held out."""
+
+    def __init__(self, rows: Rows, held: Rows, n_shards: int, engine: str, **settings: Any) -> None:
+        X, y = rows
+        with ShardedRegressor(n_shards=n_shards, engine=engine, **settings) as fleet:
+            fleet.prepare(X[::50], y[::50])
+            coordinator = fleet._coordinator
+            coordinator.process_ids()  # when they have begun
+            started = perf_counter()
+            for first in range(0, len(y), ROWS_AT_A_TIME):
+                fleet.partial_fit(X[first : first + ROWS_AT_A_TIME], y[first : first + ROWS_AT_A_TIME])
+            self.model = fleet.collect()
+            self.rows_per_second = len(y) / (perf_counter() - started)
+            self.cuts, self.n_districts = coordinator._cuts, coordinator.n_districts
+            self.bytes_per_row, self.n_deaths = coordinator.n_bytes_told / len(y), coordinator.n_deaths
+        self.n_twice = self.model.n_samples_seen_ - len(y)
+        self.scores = scores(held[1], *self.model.predict(held[0], return_std=True))
+
+
+def speed(rows: Rows, held: Rows) -> Iterator[Line]:
+    """Two shards over one, with each engine."""
+    for engine in ("processes", "ray"):
+        one, two = (Run(rows, held, n, engine) for n in (1, 2))
+        ratio = two.rows_per_second / one.rows_per_second
+        told = f"{ratio:.2f}; {one.rows_per_second:,.0f}, {two.rows_per_second:,.0f} rows/s"
+        yield f"2 shards over 1, {engine}: ratio; rows a second of 1 and of 2", "1.7", told
+
+
+def districts(rows: Rows, held: Rows) -> Iterator[Line]:
+    """Errors and borders, over the number of districts."""
+    model = WGPRegressor()
+    for first in range(0, len(rows[1]), ROWS_AT_A_TIME):
+        model.partial_fit(rows[0][first : first + ROWS_AT_A_TIME], rows[1][first : first + ROWS_AT_A_TIME])
+    alone = scores(held[1], *model.predict(held[0], return_std=True))
+    yield (
+        "one process without districts: RMSE [nT], in the 95 % interval",
+        "",
+        f"{alone.rmse:.2f}, {alone.coverage:.1%}",
+    )
+    for n in DISTRICTS:
+        run = Run(rows, held, n, "processes")
+        told = f"{run.scores.rmse / alone.rmse:.3f}, {run.scores.coverage:.1%}, {run.n_twice}, {run.bytes_per_row:.1f}"
+        what = f"{n} districts: RMSE over that of one process, in the 95 % interval, rows sent to more than one worker"
+        yield f"{what}, bytes of borders a row", "0.98 to 1.02, , 0, 8", told
+        if n > 1:
+            at_borders, inside = jumps(run, rows[0])
+            what = f"{n} districts: change of the mean across borders, and inside [std]; ratio"
+            yield what, "1.5", f"{at_borders:.4f}, {inside:.4f}; {at_borders / inside:.2f}"
+
+
+def jumps(run: Run, X: np.ndarray) -> tuple[float, float]:
+    """Mean change of the mean over a small step across borders of districts, and elsewhere, in standard deviations."""
+    units, rng = run.model._state.units, np.random.default_rng(0)
+    Z = units.inputs(X[rng.choice(len(X), min(len(X), 50_000), replace=False)])
+    reach = run.model._state.ensemble.overview.reach
+    step = 0.01 * reach
+    across = [np.empty((0, Z.shape[1] + 1))]
+    for axis, position, ground in _borders(run.cuts, Z.shape[1]):
+        near = Z[(np.abs(Z[:, axis] - position) < 4.0 * reach[axis])]
+        near = near[((near >= ground[0]) & (near <= ground[1])).all(axis=1)]
+        near[:, axis] = position
+        across.append(np.column_stack([near, np.full(len(near), axis)]))
+    places = np.concatenate(across)[:20_000]
+    some = Z[:20_000]
+    inside = np.column_stack([some, rng.integers(0, Z.shape[1], len(some))])
+    return _change(run.model, places, step), _change(run.model, inside, step)
+
+
+def _borders(node: Node, n_features: int) -> Iterator[tuple[int, float, np.ndarray]]:
+    """Axis, position and ground (2, d) of each cut between districts."""
+    stack = [(node, np.stack([np.full(n_features, -np.inf), np.full(n_features, np.inf)]))]
+    while stack:
+        node, ground = stack.pop()
+        if not isinstance(node, Cuts):
+            continue
+        edges = ground[0, node.axis], *node.positions, ground[1, node.axis]
+        for child, low, high in zip(node.children, edges, edges[1:], strict=False):
+            part = ground.copy()
+            part[:, node.axis] = low, high
+            stack.append((child, part))
+        for position in node.positions:
+            yield node.axis, position, ground
+
+
+def _change(model: WGPRegressor, places: np.ndarray, step: np.ndarray) -> float:
+    """places : (n, d + 1), the last column is the axis of the step."""
+    axes = places[:, -1].astype(int)
+    shift = np.zeros_like(places[:, :-1])
+    shift[np.arange(len(places)), axes] = step[axes]
+    units = model._state.units
+    below, above = (units.inputs_for_user(places[:, :-1] + sign * shift) for sign in (-1.0, 1.0))
+    (low, std), high = model.predict(below, return_std=True, latent=True), model.predict(above)
+    return float(np.mean(np.abs(high - low) / std))
+
+
+# Workers that die
+
+
+def workers(engine: str) -> list[int]:
+    """Processes that learn, which this benchmark has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = status.read_bytes()
+            if engine == "ray" and command.startswith(b"ray::_Actor"):
+                found.append(int(status.parent.name))
+            elif engine == "processes" and b"loky" in command and b"--process-name" in command:
+                parent = (status.parent / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                found += [int(status.parent.name)] if int(parent) == os.getpid() else []
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def killing(engine: str) -> Iterator[list[int]]:
+    """Kill a worker at random from time to time, during the block. Yields the list of those killed."""
+    stop, killed, chance = threading.Event(), [], random.Random(0)
+
+    def kill() -> None:
+        while not stop.wait(SECONDS_BETWEEN_KILLS):
+            if found := workers(engine):
+                killed.append(chance.choice(found))
+                os.kill(killed[-1], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        stop.set()
+        thread.join()
+
+
+def kills(rows: Rows, held: Rows) -> Iterator[Line]:
+    """A random worker is killed every ten seconds, with each engine."""
+    undisturbed = Run(rows, held, 2, "processes")
+    for engine in ("processes", "ray"):
+        with killing(engine) as killed:
+            run = Run(rows, held, 2, engine)
+        told = f"{len(killed)}; {run.n_twice}; {run.scores.rmse / undisturbed.scores.rmse:.4f}"
+        what = f"kill -9 of a random worker every 10 s, {engine}: workers killed; rows too many or too few"
+        yield f"{what}; RMSE over that of an undisturbed run", "; 0; 0.99 to 1.01", told
+
+
+def node(rows: Rows, held: Rows) -> Iterator[Line]:
+    """A node of a simulated Ray cluster is removed while it learns."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, log_to_driver=False)
+    timer = threading.Timer(15.0, lambda: cluster.remove_node(nodes[0], allow_graceful=False))
+    timer.start()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(rows, held, 2, "ray", folder=Path(folder) / "fleet")
+    finally:
+        timer.join()
+        ray.shutdown()
+        cluster.shutdown()
+    undisturbed = Run(rows, held, 2, "processes")
+    told = f"{run.n_deaths}; {run.n_twice}; {run.scores.rmse / undisturbed.scores.rmse:.4f}"
+    what = "a node of a Ray cluster removed: actors that died; rows too many or too few; RMSE over that undisturbed"
+    yield what, "; 0; 0.99 to 1.01", told
+
+
+PARTS = {part.__name__: part for part in (speed, districts, kills, node)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with magnetic_britain.npz")
+    parser.add_argument("--rows", type=int, help="by default all")
+    parser.add_argument("--only", default=";".join(PARTS), help="parts, separated by semicolons")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    arguments = parser.parse_args()
+    names = [name.strip() for name in arguments.only.split(";")]
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(PARTS)}")
+    rows, held = survey(arguments.data, arguments.rows)
+    console, lines = Console(), ["| what | to reach | measured |", "|---|---|---|"]
+    for name in names:
+        with console.status(name):
+            for line in PARTS[name](rows, held):
+                console.print(*line, sep=" | ")
+                lines.append(f"| {' | '.join(line)} |")
+    if arguments.write:
+        put_between(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""Sends rows to the districts of a fleet, each of which one worker learns, and joins what they have learned.
+
+Each district takes its rows in their order and says how many it has. Rows are kept here until the district has them on
+the disk, and are sent again if its worker dies. So each row is taken once, whatever happens to a worker.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from time import perf_counter, sleep
+from typing import Any, cast
+
+import numpy as np
+
+from wgpr.ensemble.cuts import Cuts, Node, grounds, route
+from wgpr.ensemble.evaluation import StepRecord
+from wgpr.ensemble.territories import Territories
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.methods import HISTORY_SIZE, TerritoryMethod
+from wgpr.estimators.regressors import WGPRegressor
+from wgpr.estimators.state import State
+from wgpr.fleet.engines import Engine, WorkerDiedError
+from wgpr.fleet.ground import joined, with_leaves
+from wgpr.fleet.worker import Progress
+from wgpr.gp.linalg import Array
+from wgpr.io.changes import StateReceiver
+from wgpr.rules.calibration import Calibration
+
+# Rows that are sent to a district together, and how many such parcels may be under way.
+_PARCEL, _UNDER_WAY = 2000, 4
+
+# Rows that may wait in the journal of a district.
+_BACKLOG = 2_000_000
+
+# Seconds between two looks at what the districts have learned.
+_INTERVAL = 0.5
+
+# Borders are told when a district has grown by this factor. Bytes of all that is told, for each row that was learned.
+_GROWTH, _BYTES_A_ROW = 1.2, 7.0
+
+# A district with so many times the rows of the others in the mean is divided, if it has at least so many.
+_TOO_LARGE, _FEWEST_DIVIDED = 3.0, 20_000
+
+# Deaths of a worker, one after the other without any answer, after which the fleet gives up.
+_MOST_DEATHS = 20
+
+
+@dataclass(eq=False)
+class _District:
+    """What the coordinator knows of a district.
+
+    n_rows : sent or about to be sent; n_learned : as it last said. waiting : rows that are not yet sent.
+    under_way : parcels that were sent, and are perhaps not taken: number of rows before, rows, and the call.
+    receiver, model : what it had learned when it was last asked. n_told : n_learned when it last told its borders.
+    """
+
+    name: str
+    worker: int
+    n_rows: int = 0
+    n_learned: int = 0
+    waiting: list[Array] = field(default_factory=list)
+    under_way: deque[tuple[int, Array, "Future[Any]"]] = field(default_factory=deque)
+    receiver: StateReceiver | None = None
+    model: EnsembleRegressor | None = None
+    n_told: int = 0
+
+    @property
+    def n_waiting(self) -> int:
+        return sum(map(len, self.waiting))
+
+
+class Coordinator:
+    """A fleet at work. cuts : between the districts, in the ensemble's units.
+
+    n_bytes_told : of all borders so far; n_deaths : of workers.
+    """
+
+    def __init__(self, engine: Engine, cuts: Node, beginning: WGPRegressor) -> None:
+        self._engine, self._cuts, self._beginning = engine, cuts, beginning
+        self._districts: list[_District] = []
+        self._n_names = 0
+        for number in range(_n_leaves(cuts)):
+            self._districts.append(self._new_district(number % engine.n_workers))
+        self._seen: dict[tuple[str, str], dict[int, int]] = {}  # what is told, by source and target
+        self._looked_at = perf_counter()
+        self._deaths_in_a_row = [0] * engine.n_workers
+        self.n_bytes_told = self.n_deaths = 0
+
+    @property
+    def n_districts(self) -> int:
+        return len(self._districts)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that were given to it."""
+        return sum(district.n_rows for district in self._districts)
+
+    @property
+    def n_learned(self) -> int:
+        """Rows that were learned when it last looked."""
+        return sum(district.n_learned for district in self._districts)
+
+    def process_ids(self) -> list[int]:
+        return self._engine.process_ids()
+
+    # Rows
+
+    def send(self, places: Array, rows: Array) -> None:
+        """Send rows (n, d + k + 1) at `places` (n, d), in the ensemble's units. They are learned in the background."""
+        owners = route(self._cuts, places)
+        for number in np.unique(owners).tolist():
+            district, part = self._districts[number], rows[owners == number]
+            district.waiting.append(part)
+            district.n_rows += len(part)
+            if district.n_waiting >= _PARCEL:
+                self._dispatch(district)
+        if perf_counter() - self._looked_at > _INTERVAL:
+            self._look()
+            self._divide_if_too_large()
+            while max(district.n_rows - district.n_learned for district in self._districts) > _BACKLOG:
+                sleep(_INTERVAL)
+                self._look()
+
+    def drain(self, show: Callable[[int], None] = lambda n_learned: None) -> None:
+        """Wait until all rows are learned. show : is called with their number meanwhile."""
+        for district in self._districts:
+            self._dispatch(district)
+        for district in self._districts:
+            self._settle(district, 0)
+        self._look()
+        while self.n_learned < self.n_rows:
+            show(self.n_learned)
+            sleep(0.1 * _INTERVAL)
+            self._look()
+        show(self.n_learned)
+
+    def _dispatch(self, district: _District) -> None:
+        """Send what waits for a district."""
+        if district.waiting:
+            rows, district.waiting = np.concatenate(district.waiting), []
+            first = district.n_rows - len(rows)
+            district.under_way.append((first, rows, self._sent(district, first, rows)))
+            self._settle(district, _UNDER_WAY)
+
+    def _sent(self, district: _District, first: int, rows: Array) -> "Future[Any]":
+        return self._engine.call(district.worker, "take", district.name, first, rows)
+
+    def _settle(self, district: _District, n_left: int) -> None:
+        """Wait until no more than `n_left` parcels of a district are under way. What did not arrive is sent again."""
+        while len(district.under_way) > n_left:
+            first, rows, call = district.under_way[0]
+            try:
+                n_taken = self._result(district.worker, call)
+            except WorkerDiedError:
+                n_taken = -1
+            if n_taken >= first + len(rows):
+                district.under_way.popleft()
+                continue
+            again = [(first, rows) for first, rows, _ in district.under_way]
+            district.under_way = deque((first, rows, self._sent(district, first, rows)) for first, rows in again)
+
+    # Calls
+
+    def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
+        """Call a worker and wait; call it again if it dies. Only for calls that do no harm if they are repeated."""
+        while True:
+            try:
+                return self._result(worker, self._engine.call(worker, method, *arguments))
+            except WorkerDiedError:
+                continue
+
+    def _result(self, worker: int, call: "Future[Any]") -> Any:
+        try:
+            result = self._engine.result(worker, call)
+        except WorkerDiedError as error:
+            self._note_death(worker, error)
+            raise
+        self._deaths_in_a_row[worker] = 0
+        return result
+
+    def _note_death(self, worker: int, error: WorkerDiedError) -> None:
+        self._deaths_in_a_row[worker] += 1
+        self.n_deaths += self._deaths_in_a_row[worker] == 1
+        if self._deaths_in_a_row[worker] > _MOST_DEATHS:
+            raise RuntimeError(
+                f"a worker died {_MOST_DEATHS} times in a row, perhaps for lack of memory; use fewer shards"
+            ) from error
+        names = {district.name for district in self._districts if district.worker == worker}
+        self._seen = {pair: seen for pair, seen in self._seen.items() if pair[1] not in names}  # it knows no borders
+        sleep(0.01 * 2 ** min(7, self._deaths_in_a_row[worker]))
+
+    # What districts have learned, and tell each other
+
+    def _look(self) -> None:
+        """Ask how many rows the districts have learned. Let those that have grown tell their borders."""
+        calls = [self._engine.call(each.worker, "progress", each.name) for each in self._districts]
+        for district, call in zip(self._districts, calls, strict=True):
+            try:
+                progress: Progress = self._result(district.worker, call)
+            except WorkerDiedError:
+                progress = self._ask(district.worker, "progress", district.name)
+            district.n_learned = progress.n_learned
+        self._tell_borders()
+        self._looked_at = perf_counter()
+
+    def _tell_borders(self) -> None:
+        due = [each for each in self._districts if each.n_learned > _GROWTH * each.n_told + 100]
+        if not due or len(self._districts) == 1:
+            return
+        n_features = self._beginning.n_features_in_
+        ground = dict(zip(self._districts, grounds(self._cuts, self.n_districts, n_features), strict=True))
+        for source in due:
+            source.n_told = source.n_learned
+            for target in self._districts:
+                if target is not source and _touch(ground[source], ground[target]):
+                    self._tell(source, target, ground[target])
+
+    def _tell(self, source: _District, target: _District, ground: Array) -> None:
+        pair, max_bytes = (source.name, target.name), _BYTES_A_ROW * self.n_learned - self.n_bytes_told
+        told = self._ask(source.worker, "tell", source.name, ground, self._seen.get(pair, {}), max_bytes)
+        if told is not None:
+            self._ask(target.worker, "hear", target.name, source.name, told.package)
+            self._seen[pair] = told.seen
+            self.n_bytes_told += len(told.package)
+
+    # Districts
+
+    def _new_district(self, worker: int) -> _District:
+        self._n_names += 1
+        return _District(f"district-{self._n_names}", worker)
+
+    def _divide_if_too_large(self) -> None:
+        """Divide the largest district if it has far more rows than the others. One half gets the idlest worker."""
+        largest = max(self._districts, key=lambda each: each.n_rows)
+        mean = (self.n_rows - largest.n_rows) / max(1, self.n_districts - 1)
+        if self.n_districts == 1 or largest.n_rows < max(_TOO_LARGE * mean, _FEWEST_DIVIDED):
+            return
+        self._dispatch(largest)
+        self._settle(largest, 0)
+        while largest.n_learned < largest.n_rows:
+            sleep(0.1 * _INTERVAL)
+            self._look()
+        load = [sum(each.n_rows for each in self._districts if each.worker == w) for w in range(self._engine.n_workers)]
+        parts = self._new_district(largest.worker), self._new_district(int(np.argmin(load)))
+        cut = self._ask(largest.worker, "divide", largest.name, (parts[0].name, parts[1].name))
+        if cut is None:
+            return
+        axis, position = cut
+        number, last = self._districts.index(largest), len(self._districts)
+        leaves: list[Node | None] = list(range(last))
+        leaves[number] = Cuts(axis, (position,), (number, last))
+        cuts = with_leaves(self._cuts, leaves)
+        assert cuts is not None
+        self._cuts = cuts
+        self._districts[number : number + 1] = [parts[0]]
+        self._districts.append(parts[1])
+        for part in parts:
+            progress: Progress = self._ask(part.worker, "progress", part.name)
+            part.n_rows = part.n_learned = progress.n_learned
+        self._seen = {pair: seen for pair, seen in self._seen.items() if largest.name not in pair}
+        self._ask(largest.worker, "remove", largest.name)
+
+    # What they have learned together
+
+    def collect(self, show: Callable[[int], None] = lambda n_learned: None) -> State:
+        """The state of one ensemble that has learned all rows."""
+        self.drain(show)
+        states = [self._state(district) for district in self._districts]
+        known = [state for state in states if state.n_seen]
+        method = self._beginning._method()
+        assert isinstance(method, TerritoryMethod)
+        ensembles = [cast(Territories, method.begun(state).ensemble) if state.n_seen else None for state in states]
+        territories = joined(self._cuts, ensembles)
+        bounds = np.stack([state.bounds for state in known])
+        return replace(
+            self._beginning._state,
+            ensemble=territories,
+            bounds=np.stack([bounds[:, 0].min(axis=0), bounds[:, 1].max(axis=0)]),
+            records=_records(known),
+            n_steps=sum(state.n_steps for state in known),
+            n_seen=sum(state.n_seen for state in known),
+            calibration=Calibration(np.sum([state.calibration.counts for state in known], axis=0)),
+        )
+
+    def _state(self, district: _District) -> State:
+        has_last = district.model is not None
+        is_all, change = self._ask(district.worker, "changes", district.name, has_last)
+        if is_all or district.receiver is None:
+            district.receiver = StateReceiver()
+        district.model = district.receiver.model(change, district.model)
+        return district.model._state
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _n_leaves(node: Node) -> int:
+    return 1 if isinstance(node, int) else sum(map(_n_leaves, node.children))
+
+
+def _touch(one: Array, other: Array) -> bool:
+    """Whether two grounds (2, d) have a border."""
+    return bool(((one[0] <= other[1]) & (one[1] >= other[0])).all())
+
+
+def _records(states: list[State]) -> tuple[StepRecord, ...]:
+    """The records of all districts, with numbers of models as in the joined ensemble."""
+    records: list[StepRecord] = []
+    n_models = 0
+    for state in states:
+        records += [_shifted(record, n_models) for record in state.records]
+        n_models += max(1, len(state.ensemble))
+    n_steps = sum(state.n_steps for state in states)
+    numbered = [replace(record, number=n_steps - len(records) + place) for place, record in enumerate(records)]
+    return tuple(numbered[-HISTORY_SIZE:])
+
+
+def _shifted(record: StepRecord, shift: int) -> StepRecord:
+    return replace(
+        record,
+        candidates=tuple(number + shift for number in record.candidates),
+        changes=tuple(change._replace(model=change.model + shift) for change in record.changes),
+        merged=tuple((one + shift, other + shift) for one, other in record.merged),
+    )

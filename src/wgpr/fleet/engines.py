@@ -1,0 +1,153 @@
+"""Where workers run: in processes of this machine, or as actors of a Ray cluster.
+
+An engine starts workers and takes calls to them. A worker that died is started again, with the same folder, where it
+finds what it had taken. Calls that were under way when it died raise `WorkerDiedError`.
+"""
+
+import os
+import signal
+from abc import ABC, abstractmethod
+from concurrent.futures import Future
+from typing import Any
+
+from wgpr.estimators.regressors import WGPRegressor
+from wgpr.fleet.worker import Worker
+
+
+class WorkerDiedError(RuntimeError):
+    """A worker has died. Its rows are in its journals, and it can be called again."""
+
+
+class Engine(ABC):
+    """Workers 0, 1, ..., n_workers - 1. Calls to one worker are carried out one after the other."""
+
+    def __init__(self, n_workers: int, folder: str, beginning: WGPRegressor) -> None:
+        self.n_workers, self._folder, self._beginning = n_workers, folder, beginning
+
+    @abstractmethod
+    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
+        """Call a method of `Worker` and return at once."""
+
+    @abstractmethod
+    def result(self, worker: int, future: "Future[Any]") -> Any:
+        """Wait for a call. Raises `WorkerDiedError` if the worker has died; it is started again then."""
+
+    @abstractmethod
+    def process_ids(self) -> list[int]:
+        """Of the workers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers."""
+
+
+class ProcessEngine(Engine):
+    """A process of this machine for each worker: a pool of one process each, so that it keeps its districts."""
+
+    def __init__(self, n_workers: int, folder: str, beginning: WGPRegressor) -> None:
+        super().__init__(n_workers, folder, beginning)
+        self._pools = [self._start() for _ in range(n_workers)]
+
+    def _start(self) -> Any:
+        from loky import ProcessPoolExecutor
+
+        arguments = (self._folder, self._beginning)
+        return ProcessPoolExecutor(max_workers=1, initializer=_start_worker, initargs=arguments)
+
+    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
+        from loky.process_executor import BrokenProcessPool
+
+        try:
+            return self._pools[worker].submit(_call_worker, method, *arguments)
+        except BrokenProcessPool:
+            self._pools[worker] = self._start()
+            return self._pools[worker].submit(_call_worker, method, *arguments)
+
+    def result(self, worker: int, future: "Future[Any]") -> Any:
+        from loky.process_executor import BrokenProcessPool
+
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            raise WorkerDiedError("a process of the fleet has died") from error
+
+    def process_ids(self) -> list[int]:
+        return [future.result() for future in [pool.submit(os.getpid) for pool in self._pools]]
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=True, kill_workers=True)
+
+
+_worker: Worker | None = None
+
+
+def _start_worker(folder: str, beginning: WGPRegressor) -> None:
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started the fleet
+    _worker = Worker(folder, beginning)
+
+
+def _call_worker(method: str, *arguments: Any) -> Any:
+    return getattr(_worker, method)(*arguments)
+
+
+class RayEngine(Engine):
+    """An actor of a Ray cluster for each worker. Ray restarts actors that die, also on another node.
+
+    folder : all nodes must see it. address : of the cluster, None for one of this machine.
+    """
+
+    def __init__(self, n_workers: int, folder: str, beginning: WGPRegressor, address: str | None = None) -> None:
+        super().__init__(n_workers, folder, beginning)
+        ray = require_ray()
+        self._started_ray = not ray.is_initialized()
+        if self._started_ray:
+            ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        actor = ray.remote(max_restarts=-1, num_cpus=1, scheduling_strategy="SPREAD")(_Actor)
+        self._actors = [actor.remote(folder, beginning) for _ in range(n_workers)]
+
+    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
+        future: Future[Any] = self._actors[worker].call.remote(method, *arguments).future()
+        return future
+
+    def result(self, worker: int, future: "Future[Any]") -> Any:
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            return future.result()
+        except RayTaskError as error:
+            raise error.cause from None
+        except RayActorError as error:
+            raise WorkerDiedError("an actor of the fleet has died") from error
+
+    def process_ids(self) -> list[int]:
+        return [actor.process_id.remote().future().result() for actor in self._actors]
+
+    def close(self) -> None:
+        import ray
+
+        for actor in self._actors:
+            ray.kill(actor)
+        if self._started_ray:
+            ray.shutdown()
+
+
+class _Actor:
+    def __init__(self, folder: str, beginning: WGPRegressor) -> None:
+        self._worker = Worker(folder, beginning)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._worker, method)(*arguments)
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+
+def require_ray() -> Any:
+    """The module, or a sentence that says how to get it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError('engine="ray" needs Ray; install it with pip install "wgpr[ray]"') from error
+    return ray

@@ -1,0 +1,104 @@
+"""How the ground is cut into districts, and how the ensembles of districts become one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from wgpr.ensemble.cuts import Cuts, Node, median_cut
+from wgpr.ensemble.territories import Overview, Territories
+from wgpr.ensemble.territory import Territory
+from wgpr.gp.linalg import Array
+
+
+def balanced_cuts(Z: Array, n_districts: int, lengthscales: Array) -> Node:
+    """A tree of cuts into districts 0, 1, ..., which have equally many of the places `Z` (n, d).
+
+    Each cut is across the largest extent in length-scales (d,), so that borders are short. There are fewer districts
+    if too many places are equal.
+    """
+    n_before = 0
+
+    def build(places: Array, n: int) -> Node:
+        nonlocal n_before
+        cut = _cut(places, n // 2 / n, lengthscales) if n > 1 and len(places) > 1 else None
+        if cut is None:
+            n_before += 1
+            return n_before - 1
+        axis, position = cut
+        is_below = places[:, axis] <= position
+        return Cuts(axis, (position,), (build(places[is_below], n // 2), build(places[~is_below], n - n // 2)))
+
+    return build(Z, n_districts)
+
+
+def _cut(Z: Array, fraction: float, lengthscales: Array) -> tuple[int, float] | None:
+    """Axis and position of a cut with this fraction of the places `Z` (n, d) below it; None if all are equal."""
+    for axis in np.argsort(-np.ptp(Z, axis=0) / lengthscales, kind="stable").tolist():
+        ordered = np.sort(Z[:, axis])
+        position = float(ordered[max(0, round(fraction * len(ordered)) - 1)])
+        if position < ordered[-1]:
+            return axis, position
+    return None
+
+
+def with_leaves(node: Node, leaves: Sequence[Node | None]) -> Node | None:
+    """The tree in which each number n is replaced by `leaves[n]`; where that is None, neighbours take the ground."""
+    if isinstance(node, int):
+        return leaves[node]
+    children = [(place, with_leaves(child, leaves)) for place, child in enumerate(node.children)]
+    kept = [(place, child) for place, child in children if child is not None]
+    if len(kept) < 2:
+        return kept[0][1] if kept else None
+    positions = tuple(node.positions[place - 1] for place, _ in kept[1:])
+    return Cuts(node.axis, positions, tuple(child for _, child in kept))
+
+
+def shifted(node: Node, shift: int) -> Node:
+    """The tree with numbers that are larger by `shift`."""
+    if isinstance(node, int):
+        return node + shift
+    return node._replace(children=tuple(shifted(child, shift) for child in node.children))
+
+
+def joined(cuts: Node, districts: Sequence[Territories | None]) -> Territories:
+    """One ensemble of the districts that `cuts` separate; None for one without a row."""
+    models: list[Territory] = []
+    leaves: list[Node | None] = []
+    for district in districts:
+        leaves.append(None if district is None else shifted(district.cuts, len(models)))
+        models += () if district is None else district.models
+    known = [district for district in districts if district is not None]
+    tree = with_leaves(cuts, leaves)
+    assert tree is not None
+    centres = np.concatenate([district.overview.centres for district in known])
+    overview = replace(Overview.of(models, tree), centres=centres)
+    return Territories(tuple(models), tree, overview, sum(district.n_learned for district in known))
+
+
+def halved(territories: Territories) -> tuple[int, float, Territories, Territories] | None:
+    """Axis and position of a cut that halves all pseudo-data, and the ensembles of both sides; None if there is none.
+
+    Territories on the cut are divided.
+    """
+    places = np.concatenate([model.data.Z for model in territories.models])
+    cut = median_cut(places, territories.overview.typical_lengthscales)
+    if cut is None:
+        return None
+    sides = [_side(territories, *cut, is_above=is_above) for is_above in (False, True)]
+    return *cut, sides[0], sides[1]
+
+
+def _side(territories: Territories, axis: int, position: float, *, is_above: bool) -> Territories:
+    """The part of an ensemble on one side of a cut."""
+    models: list[Territory] = []
+    leaves: list[Node | None] = []
+    for model in territories.models:
+        halves = model.halves(axis, position)
+        half = halves[is_above]
+        leaves.append(None if half is None else len(models))
+        models += [] if half is None else [half]
+    tree = with_leaves(territories.cuts, leaves)
+    assert tree is not None
+    share = sum(model.n_seen for model in models) / territories.n_learned
+    return Territories.of([replace(model, visited=int(share * model.visited)) for model in models], tree)

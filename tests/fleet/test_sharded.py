@@ -1,0 +1,284 @@
+"""A fleet learns one map: each row once, whatever dies; settings and bad input; the command line."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from engine_here import EngineHere
+from wgpr import ShardedRegressor, WGPRegressor, load
+from wgpr.fleet import coordinator, sharded
+
+NOISE = 0.05
+
+
+def survey(n, seed=0):
+    """A survey that goes from west to east."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.linspace(0, 8, n), rng.uniform(0, 8, n)])
+    return X, field(X) + NOISE * rng.normal(size=n)
+
+
+def field(X):
+    return np.sin(1.5 * X[:, 0]) + np.cos(1.2 * X[:, 1])
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Workers are in this process. Returns the engines that were made."""
+    made = []
+
+    def start(n_workers, folder, beginning, deaths=()):
+        made.append(EngineHere(n_workers, folder, beginning, deaths=start.deaths))
+        return made[-1]
+
+    start.deaths = ()
+    monkeypatch.setattr(sharded, "ProcessEngine", start)
+    made.append(start)
+    return made
+
+
+def learned(X, y, n_shards=3, pieces=8, **settings):
+    with ShardedRegressor(n_shards=n_shards, **settings) as fleet:
+        fleet.prepare(X[::5], y[::5])
+        for rows, targets in zip(np.array_split(X, pieces), np.array_split(y, pieces), strict=True):
+            fleet.partial_fit(rows, targets)
+        return fleet.collect()
+
+
+def errors(model, n=500):
+    X = survey(n, seed=9)[0]
+    queries = pd.DataFrame(X, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
+    mean, std = model.predict(queries, return_std=True, latent=True)
+    return float(np.sqrt(np.mean((mean - field(X)) ** 2))), float(np.mean(np.abs(mean - field(X)) < 2.5 * std))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("n_shards", [1, 2, 5])
+def test_a_fleet_is_as_accurate_as_one_process(n_shards):
+    X, y = survey(3000)
+    model, alone = learned(X, y, n_shards), WGPRegressor().fit(X, y)
+    assert model.n_samples_seen_ == 3000
+    assert sum(each.n_seen for each in model.models_) == 3000
+    assert errors(model)[0] < errors(alone)[0] + 0.05 * NOISE
+    assert errors(model)[1] > 0.9
+
+
+@pytest.mark.usefixtures("here")
+def test_the_result_is_an_ordinary_map(tmp_path):
+    X, y = survey(2000)
+    frame, depth = pd.DataFrame(X, columns=["east", "north"]), pd.Series(y, name="depth")
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.partial_fit(frame, depth)
+        fleet.save(tmp_path / "lake.map")
+    model = load(tmp_path / "lake.map")
+    assert model.feature_names_in_.tolist() == ["east", "north"]
+    assert model.target_name_ == "depth"
+    assert [record.number for record in model.history_] == sorted(record.number for record in model.history_)
+    assert max(change.model for record in model.history_ for change in record.changes) < model.n_models_
+    before = model.predict(frame[:50])
+    model.partial_fit(frame[:500], depth[:500])
+    assert model.n_samples_seen_ == 2500
+    assert np.isfinite(before).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_answers_between_rows_are_of_all_rows():
+    X, y = survey(1500)
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.partial_fit(X[:100], y[:100])  # fewer than the districts are laid out by
+        assert fleet.n_districts_ == 0
+        np.testing.assert_array_equal(fleet.predict(X[:5]), WGPRegressor().fit(X[:100], y[:100]).predict(X[:5]))
+        fleet.fit(X, y)
+        first = fleet.predict(X[:200])
+        fleet.partial_fit(X[:200], y[:200] + 100.0)
+        assert fleet.collect().n_samples_seen_ == 1700
+        assert np.abs(fleet.predict(X[:200]) - first).max() > 1.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_die_lose_no_row_and_learn_none_twice(here, seed, monkeypatch):
+    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    monkeypatch.setattr(coordinator, "_INTERVAL", 0.01)
+    X, y = survey(2500)
+    here[0].deaths = np.random.default_rng(seed).choice(np.arange(1, 60), 12, replace=False).tolist()
+    model = learned(X, y, pieces=25)
+    assert model.n_samples_seen_ == 2500
+    assert sum(each.n_seen for each in model.models_) == 2500
+    assert errors(model)[0] < 1.2 * errors(WGPRegressor().fit(X, y))[0]
+
+
+def test_no_row_goes_to_two_workers(here, monkeypatch):
+    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    X, y = survey(2000)
+    learned(X, y)
+    taken = [arguments[2] for _, method, arguments in here[1].calls if method == "take"]
+    rows = np.concatenate(taken)
+    assert len(rows) == len(np.unique(rows, axis=0)) == 2000
+
+
+def test_borders_are_told_within_their_bytes(here, monkeypatch):
+    monkeypatch.setattr(coordinator, "_INTERVAL", 0.0)
+    X, y = survey(4000)
+    with ShardedRegressor(n_shards=4) as fleet:
+        fleet.fit(X, y)
+        assert 0 < fleet._coordinator.n_bytes_told <= coordinator._BYTES_A_ROW * 4000
+    assert {method for _, method, _ in here[1].calls} >= {"tell", "hear"}
+
+
+@pytest.mark.parametrize("deaths", [(), (40, 41, 44, 45, 47)])
+def test_a_district_that_fills_is_divided(here, monkeypatch, deaths):
+    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    monkeypatch.setattr(coordinator, "_INTERVAL", 0.0)
+    monkeypatch.setattr(coordinator, "_FEWEST_DIVIDED", 500)
+    here[0].deaths = deaths
+    X, y = survey(4000)
+    with ShardedRegressor(n_shards=2) as fleet:
+        corner = (X < 0.8).all(axis=1)  # all others are in one district
+        fleet.prepare(X[corner], y[corner])
+        for first in range(0, 4000, 200):
+            fleet.partial_fit(X[first : first + 200], y[first : first + 200])
+        model = fleet.collect()
+        assert fleet.n_districts_ > 2
+        n_rows = [district.n_rows for district in fleet._coordinator._districts]
+        folders = os.listdir(here[1]._folder)
+    assert len(folders) == len(n_rows)
+    assert model.n_samples_seen_ == sum(n_rows) == 4000
+    assert sum(each.n_seen for each in model.models_) == 4000
+    assert max(n_rows) < 3 * np.mean(n_rows)
+    assert errors(model)[0] < 1.2 * errors(WGPRegressor().fit(X, y))[0]
+
+
+def test_a_worker_that_always_dies_is_given_up(here, monkeypatch):
+    monkeypatch.setattr(coordinator, "sleep", lambda seconds: None)
+    here[0].deaths = range(1000)
+    X, y = survey(500)
+    with ShardedRegressor(n_shards=2) as fleet, pytest.raises(RuntimeError, match="died 20 times"):
+        fleet.fit(X, y)
+
+
+@pytest.mark.usefixtures("here")
+def test_several_outputs_and_weights():
+    X, y = survey(1200)
+    both = np.column_stack([y, 3.0 * y + 2.0])
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.fit(X, both, sample_weight=np.full(1200, 0.5))
+        mean, std = fleet.predict(X[:30], return_std=True)
+    assert mean.shape == std.shape == (30, 2)
+    np.testing.assert_allclose(mean[:, 1], 3.0 * mean[:, 0] + 2.0, atol=0.2)
+
+
+# Real processes
+
+
+def test_a_killed_process_is_replaced(monkeypatch):
+    monkeypatch.setattr(coordinator, "_PARCEL", 200)
+    X, y = survey(3000)
+    with ShardedRegressor(n_shards=2, n_workers=2) as fleet:
+        fleet.prepare(X[::5], y[::5])
+        fleet.partial_fit(X[:1500], y[:1500])
+        processes = fleet._coordinator.process_ids()
+        assert len(set(processes)) == 2
+        os.kill(processes[0], signal.SIGKILL)
+        fleet.partial_fit(X[1500:], y[1500:])
+        model = fleet.collect()
+        folder = fleet._temporary
+        assert fleet._coordinator.n_deaths == 1
+    assert model.n_samples_seen_ == 3000
+    assert errors(model)[0] < 1.2 * errors(WGPRegressor().fit(X, y))[0]
+    assert not Path(folder).exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y = survey(1500)
+    pd.DataFrame({"east": X[:, 0], "north": X[:, 1], "depth": y}).to_csv("survey.csv", index=False)
+    code, _, told = wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", "--shards", 2, "-o", "lake.map")
+    assert code == 0, told
+    assert "learned 1,500 rows" in told
+    model = load("lake.map")
+    assert model.n_samples_seen_ == 1500
+    assert errors(model)[0] < 1.2 * errors(WGPRegressor().fit(X, y))[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "threads"], "engine must be"),
+        (["--address", "auto"], "address is for"),
+        (["--shards", 2, "-m", "lgpr"], "estimator must be"),
+        (["--shards", 0], "shards"),
+    ],
+)
+def test_the_command_names_a_wrong_option(wgpr, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"east": [1.0, 2.0], "depth": [1.0, 2.0]}).to_csv("survey.csv", index=False)
+    code, _, told = wgpr("fit", "survey.csv", "--x", "east", "--y", "depth", "-o", "lake.map", *options)
+    assert code == 2
+    assert message in told
+    assert not Path("lake.map").exists()
+
+
+# Settings and bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_shards": 0}, "n_shards"),
+        ({"n_workers": -1}, "n_workers"),
+        ({"engine": "threads"}, "engine must be"),
+        ({"address": "auto"}, 'address is for engine="ray"'),
+        ({"estimator": WGPRegressor.published()}, "estimator must be a WGPRegressor of the default method"),
+        ({"estimator": "wgpr"}, "estimator must be"),
+    ],
+)
+def test_a_wrong_setting_is_named_before_any_work(settings, message):
+    fleet = ShardedRegressor(**settings)
+    with pytest.raises(ValueError, match=message):
+        fleet.partial_fit(*survey(10))
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "something").touch()
+    with pytest.raises(FileExistsError, match="is not empty"):
+        ShardedRegressor(folder=tmp_path).partial_fit(*survey(10))
+
+
+@pytest.mark.usefixtures("here")
+def test_bad_rows_change_nothing():
+    X, y = survey(300)
+    with ShardedRegressor(n_shards=2) as fleet:
+        with pytest.raises(NotFittedError):
+            fleet.predict(X)
+        fleet.prepare(X, y)
+        with pytest.raises(NotFittedError):
+            fleet.predict(X)
+        fleet.partial_fit(X, y)
+        for rows, targets, message in [
+            (np.full((2, 2), np.nan), y[:2], "NaN"),
+            (X[:, :1], y, "features"),
+            (X, y[:5], "inconsistent"),
+            (X, np.column_stack([y, y]), "outputs"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                fleet.partial_fit(rows, targets)
+        with pytest.raises(ValueError, match="sample_weight"):
+            fleet.partial_fit(X, y, sample_weight=np.zeros(300))
+        with pytest.raises(ValueError, match="prepare comes before"):
+            fleet.prepare(X, y)
+        assert fleet.collect().n_samples_seen_ == 300
+    with pytest.raises(NotFittedError):
+        fleet.predict(X)
+
+
+def test_it_can_be_cloned():
+    fleet = clone(ShardedRegressor(WGPRegressor(max_models=50), n_shards=3))
+    assert fleet.n_shards == 3
+    assert fleet.estimator.max_models == 50
