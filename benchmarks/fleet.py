@@ -1,6 +1,6 @@
 """Shards: rows a second over workers, errors over districts, borders, and workers that are killed. For docs/fleet.md.
 
-    python benchmarks/fleet.py --data FOLDER [--only "speed;districts;kills;node"] [--rows 50000] [--write]
+    python benchmarks/fleet.py --data FOLDER [--only "speed;districts;kills;node;archive"] [--rows 50000] [--write]
 
 The rows of `magnetic_britain` but for a tenth of the segments, which are held out, are learned by fleets. Speeds are
 ratios in one run. Workers are ended with SIGKILL at random, one every ten seconds; a node of a Ray cluster that is
@@ -9,14 +9,16 @@ simulated on this machine is removed. Half an hour on 2 cores; needs `pip instal
 
 import argparse
 import os
+import pickle
 import random
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,13 @@ from common import ROOT, put_between
 from endless import Rows, survey
 from wgpr import ShardedRegressor, WGPRegressor
 from wgpr.ensemble.cuts import Cuts, Node
+from wgpr.fleet.engines import Engine
+from wgpr.fleet.worker import Progress
 from wgpr.metrics import scores
 
 PAGE, BEGIN, END = ROOT / "docs/fleet.md", "<!-- measured by benchmarks/fleet.py -->", "<!-- end of fleet -->"
 DISTRICTS = (1, 2, 4, 8, 16)
+ARCHIVE = 1_000_000_000
 SECONDS_BETWEEN_KILLS = 10.0
 ROWS_AT_A_TIME = 2000
 
@@ -82,43 +87,41 @@ def districts(rows: Rows, held: Rows) -> Iterator[Line]:
         what = f"{n} districts: RMSE over that of one process, in the 95 % interval, rows sent to more than one worker"
         yield f"{what}, bytes of borders a row", "0.98 to 1.02, , 0, 8", told
         if n > 1:
-            at_borders, inside = jumps(run, rows[0])
-            what = f"{n} districts: change of the mean across borders, and inside [std]; ratio"
+            at_borders, inside = jumps(run)
+            what = (
+                f"{n} districts: change of the mean across borders of districts, and of territories inside [std]; ratio"
+            )
             yield what, "1.5", f"{at_borders:.4f}, {inside:.4f}; {at_borders / inside:.2f}"
 
 
-def jumps(run: Run, X: np.ndarray) -> tuple[float, float]:
-    """Mean change of the mean over a small step across borders of districts, and elsewhere, in standard deviations."""
-    units, rng = run.model._state.units, np.random.default_rng(0)
-    Z = units.inputs(X[rng.choice(len(X), min(len(X), 50_000), replace=False)])
-    reach = run.model._state.ensemble.overview.reach
-    step = 0.01 * reach
-    across = [np.empty((0, Z.shape[1] + 1))]
-    for axis, position, ground in _borders(run.cuts, Z.shape[1]):
-        near = Z[(np.abs(Z[:, axis] - position) < 4.0 * reach[axis])]
-        near = near[((near >= ground[0]) & (near <= ground[1])).all(axis=1)]
-        near[:, axis] = position
-        across.append(np.column_stack([near, np.full(len(near), axis)]))
-    places = np.concatenate(across)[:20_000]
-    some = Z[:20_000]
-    inside = np.column_stack([some, rng.integers(0, Z.shape[1], len(some))])
-    return _change(run.model, places, step), _change(run.model, inside, step)
+def jumps(run: Run) -> tuple[float, float]:
+    """Mean change of the mean over a small step across borders: of districts, and of territories inside, in std.
+
+    Places are those of pseudo-data, each moved to the nearest border of its territory.
+    """
+    territories = run.model._state.ensemble
+    reach, of_districts = territories.overview.reach, set(_cuts(run.cuts))
+    at_borders, inside = [], []
+    for territory, ground in zip(territories.models, territories.overview.grounds, strict=True):
+        for side, axis in np.ndindex(ground.shape):
+            position = ground[side, axis]
+            near = territory.data.Z[np.abs(territory.data.Z[:, axis] - position) < reach[axis]]
+            near = np.column_stack([near, np.full(len(near), axis)])
+            near[:, axis] = position
+            (at_borders if (axis, position) in of_districts else inside).append(near)
+    chance = np.random.default_rng(0)
+    return tuple(
+        _change(run.model, chance.permutation(np.concatenate(each))[:5000], 0.02 * reach)
+        for each in (at_borders, inside)
+    )
 
 
-def _borders(node: Node, n_features: int) -> Iterator[tuple[int, float, np.ndarray]]:
-    """Axis, position and ground (2, d) of each cut between districts."""
-    stack = [(node, np.stack([np.full(n_features, -np.inf), np.full(n_features, np.inf)]))]
-    while stack:
-        node, ground = stack.pop()
-        if not isinstance(node, Cuts):
-            continue
-        edges = ground[0, node.axis], *node.positions, ground[1, node.axis]
-        for child, low, high in zip(node.children, edges, edges[1:], strict=False):
-            part = ground.copy()
-            part[:, node.axis] = low, high
-            stack.append((child, part))
-        for position in node.positions:
-            yield node.axis, position, ground
+def _cuts(node: Node) -> Iterator[tuple[int, float]]:
+    """Axis and position of all cuts between districts."""
+    if isinstance(node, Cuts):
+        yield from ((node.axis, position) for position in node.positions)
+        for child in node.children:
+            yield from _cuts(child)
 
 
 def _change(model: WGPRegressor, places: np.ndarray, step: np.ndarray) -> float:
@@ -206,7 +209,76 @@ def node(rows: Rows, held: Rows) -> Iterator[Line]:
     yield what, "; 0; 0.99 to 1.01", told
 
 
-PARTS = {part.__name__: part for part in (speed, districts, kills, node)}
+# An archive, on paper
+
+
+class NoWorkers(Engine):
+    """Takes all rows and learns nothing, so that what remains is the work of the coordinator."""
+
+    def __init__(self) -> None:
+        super().__init__(16, "", WGPRegressor())
+        self._n_taken: dict[str, int] = {}
+
+    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        name = arguments[0]
+        if method == "take":
+            self._n_taken[name] = arguments[1] + len(arguments[2])
+            pickle.dumps(arguments)  # as for a process
+        n_taken = self._n_taken.get(name, 0)
+        future.set_result(n_taken if method == "take" else Progress(n_taken, n_taken) if method == "progress" else None)
+        return future
+
+    def result(self, worker: int, future: "Future[Any]") -> Any:
+        return future.result()
+
+    def process_ids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def coordinator_rate(rows: Rows) -> float:
+    """Rows a second that the coordinator can check, sort into 16 districts and send."""
+    X, y = rows
+    with ShardedRegressor(n_shards=16) as fleet:
+        fleet._start_engine = lambda template: NoWorkers()  # type: ignore[method-assign]
+        fleet.prepare(X[::50], y[::50])
+        started = process_time()
+        for first in range(0, len(y), ROWS_AT_A_TIME):
+            fleet.partial_fit(X[first : first + ROWS_AT_A_TIME], y[first : first + ROWS_AT_A_TIME])
+        return len(y) / (process_time() - started)
+
+
+def archive(rows: Rows, held: Rows) -> Iterator[Line]:
+    """What 10^9 rows take, from what some of them take here."""
+    run = Run(rows, held, 2, "processes")
+    rate, n_rows = run.rows_per_second / 2, len(rows[1])
+    territory_rows = n_rows / run.model.n_models_
+    memory = len(pickle.dumps(run.model._state.ensemble)) / n_rows
+    compact = len(run.model.to_bytes(compact=True)) / n_rows
+    sent = coordinator_rate(rows)
+    yield "rows a second of one worker; of the coordinator", "", f"{rate:,.0f}; {sent:,.0f}"
+    yield (
+        "bytes a row: in the memory of workers; of borders; of the saved map, compact",
+        "",
+        (f"{memory:.0f}; {run.bytes_per_row:.1f}; {compact:.0f}"),
+    )
+    yield "workers that one coordinator keeps busy", "", f"{sent / rate:,.0f}"
+    yield (
+        "10^9 rows: hours with 16 workers; with as many as one coordinator keeps busy",
+        "",
+        (f"{ARCHIVE / rate / 16 / 3600:.1f}; {ARCHIVE / sent / 3600:.1f}"),
+    )
+    yield (
+        "10^9 rows without limit of models: models; memory of all workers; map, compact",
+        "",
+        (f"{ARCHIVE / territory_rows:,.0f}; {ARCHIVE * memory / 1e9:,.0f} GB; {ARCHIVE * compact / 1e9:,.0f} GB"),
+    )
+
+
+PARTS = {part.__name__: part for part in (speed, districts, kills, node, archive)}
 
 
 def main() -> None:
@@ -224,7 +296,7 @@ def main() -> None:
     for name in names:
         with console.status(name):
             for line in PARTS[name](rows, held):
-                console.print(*line, sep=" | ")
+                console.print(*line, sep=" | ", markup=False)
                 lines.append(f"| {' | '.join(line)} |")
     if arguments.write:
         put_between(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
