@@ -63,3 +63,15 @@ def test_a_stationary_stream(seed):
     assert found.rmse <= 0.205  # 0.200, 0.198, 0.201
     assert 0.92 <= found.coverage <= 0.975  # 0.928, 0.952, 0.959
     assert n_models <= 5  # 3, 4, 4
+
+
+def test_rows_in_random_order_of_a_rough_field_are_not_taken_for_noise():
+    """The first hundreds of rows are too far apart to show the field, and its details must not be thinned away."""
+    rng = np.random.default_rng(0)
+    X, X_test = rng.uniform(0, 40, (3000, 2)), rng.uniform(0, 40, (500, 2))
+
+    def field(X):
+        return np.sin(X[:, 0]) * np.cos(0.7 * X[:, 1])
+
+    model = WGPRegressor().partial_fit(X, field(X) + 0.1 * rng.normal(size=3000))
+    assert np.sqrt(np.mean((model.predict(X_test) - field(X_test)) ** 2)) < 0.1

@@ -57,6 +57,10 @@ _N_PAIRS, _OLD = 16, 0.75
 # A territory has so many times the room when there are as many as there may be.
 _ROOM_WHEN_BOUNDED = 4 / 3
 
+# The first territory keeps so many rows if noise explains most of them: few rows of a rough field look like noise, and
+# what is thinned as noise is lost.
+_ROOM_FOR_NOISE = 600
+
 # Rows after which `forgetting` has taken its fraction.
 _ROWS_OF_FORGETTING = 100
 
@@ -227,11 +231,12 @@ class _Learning:
     def territories(self) -> Territories:
         return Territories(tuple(self.models), self.cuts, self.overview, self.n_learned, self.outside)
 
-    @property
-    def capacity(self) -> int:
+    def _capacity(self, territory: Territory) -> int:
         """Most pseudo-data of a territory."""
         is_bounded = self.settings.max_models is not None and len(self.models) >= self.settings.max_models
-        return int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
+        size = int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
+        looks_like_noise = territory.theta.noise > territory.theta.amplitude and not territory.n_lost
+        return max(size, _ROOM_FOR_NOISE) if looks_like_noise and len(self.models) == 1 else size
 
     # Rows
 
@@ -268,7 +273,7 @@ class _Learning:
 
     def _first_due(self, territory: Territory, y: Array) -> int | None:
         """Which of the next rows `y` (n, k) of a territory makes a look at it due; None if none does."""
-        n_until_full = self.capacity + 1 - len(territory.data)
+        n_until_full = self._capacity(territory) + 1 - len(territory.data)
         n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
         due = max(1, min(n_until_full, n_until_grown)) - 1
         deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
@@ -282,7 +287,7 @@ class _Learning:
     def _look(self, number: int) -> None:
         started, n_before = perf_counter(), len(self.models)
         territory = _without_copies(self.models[number])
-        is_full = len(territory.data) > self.capacity
+        is_full = len(territory.data) > self._capacity(territory)
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
         if n_new < FEWEST_ROWS and not (is_full or is_due):
