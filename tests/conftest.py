@@ -11,7 +11,7 @@ from hypothesis import settings
 from threads import set_blas_threads
 from wgpr.cli import app as cli
 
-settings.register_profile("wgpr", deadline=None, max_examples=100, derandomize="CI" in os.environ)
+settings.register_profile("wgpr", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
 
 # Modules and collected tests live until the end: the garbage collector need not look at them again and again.

@@ -93,7 +93,7 @@ class ChangingIndex(RuleBasedStateMachine):
 
 
 TestChangingIndex = ChangingIndex.TestCase
-TestChangingIndex.settings = settings(max_examples=40, stateful_step_count=25)
+TestChangingIndex.settings = settings(max_examples=20, stateful_step_count=25)
 
 
 def grown(n_models, n_points, n_changes, seed=0):

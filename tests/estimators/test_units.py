@@ -21,12 +21,12 @@ ALL = [*STREAMING, SparseGPRegressor]
 
 def test_two_regimes_are_two_models():
     results = []
-    for seed in range(10):
+    for seed in range(5):
         X, y, _ = two_regimes(random_state=seed)
         model = WGPRegressor.published(threshold=3.0, random_state=0).fit(X, y)
         results.append((model.n_models_, root_mean_squared_error(y, model.predict(X))))
     counts, errors = zip(*results, strict=True)
-    assert counts.count(2) >= 8
+    assert counts.count(2) >= 4
     assert np.median(errors) <= 0.28
 
 
@@ -50,12 +50,9 @@ def test_one_model_per_batch_on_kin40k(data_folder):
 
 @pytest.mark.parametrize(("name", "limit"), [("sarcos", 9.0), ("tzibana", 14.0)])
 def test_one_streamed_model_on_a_recording(data_folder, name, limit):
-    errors = []
-    for seed in range(3):
-        data = load(name, data_folder).split(seed)
-        model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
-        errors.append(root_mean_squared_error(data.y_test, model.predict(data.X_test)))
-    assert np.mean(errors) <= limit
+    data = load(name, data_folder).split(0)
+    model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
+    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= limit
 
 
 @pytest.mark.parametrize("order", ["natural", "shuffled"])
@@ -65,7 +62,7 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
     """The first rows only; `benchmarks/robustness.py` takes all of them."""
     data = load(name, data_folder)
     data = data if order == "natural" else data.shuffled(0)
-    X, y = data.X[:450], data.y[:450]
+    X, y = data.X[:250], data.y[:250]
     model = regressor(random_state=0).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(mean).all()
