@@ -7,6 +7,8 @@ from .estimators.regressors import (
     StreamingGPRegressor,
     WGPRegressor,
 )
+from .fleet.merge import merge
+from .fleet.offsets import Offset
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
 from .io.maps import apply, diff, load
@@ -27,6 +29,7 @@ __all__ = [
     "Matern52",
     "Nearest",
     "Never",
+    "Offset",
     "RationalQuadratic",
     "RobustBCM",
     "SolarGPRegressor",
@@ -40,4 +43,5 @@ __all__ = [
     "apply",
     "diff",
     "load",
+    "merge",
 ]

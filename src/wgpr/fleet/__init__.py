@@ -1,0 +1,1 @@
+"""Fleets: maps of several robots become one (docs/fleet.md)."""
