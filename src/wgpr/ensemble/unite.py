@@ -27,6 +27,7 @@ from wgpr.gp.linalg import (
     Indices,
     NotFactorizableError,
     cholesky,
+    cholesky_with_jitter,
     column_squares,
     diagonal,
     pivot_order,
@@ -47,11 +48,14 @@ _N_COMPARED = 200
 # Fewest pseudo-data of a map in an overlap that say whether it contradicts the others.
 _FEWEST_COMPARED = 5
 
-# Standard deviations of a discrepancy between maps that are tried, as multiples of the noise.
-_DISCREPANCIES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+# Shares of the field's variance that are tried as the discrepancy of a map.
+_SHARES = (1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 # Nats, beyond the penalty for its parameter, by which another explanation must be better.
 _CLEARLY = 3.0
+
+# Places of contradictory maps are kept until the variance of the field given these is so much of that of the posterior.
+_RESOLUTION = 0.1
 
 # Largest part of the pseudo-data that may lie on the wrong side of a cut between regimes.
 _MOST_MISPLACED = 0.05
@@ -274,11 +278,11 @@ class _Uniting(_Learning):
         if not len(compared):
             return
         best = explained(territory, sources, compared)
-        if best.size or self._is_doubtful(pieces):
+        if best.share or self._is_doubtful(pieces):
             updated = fitted(territory, self._surroundings(number), is_surprised=True)
             best = max(best, explained(updated, sources, compared), key=lambda each: each.log_evidence)
-        if best.size:
-            self._put(contradictory(best.territory, sources, best.size, self.n_thinned), number)
+        if best.share:
+            self._put(contradictory(best.territory, sources, best.share, 2 * self.size), number)
         else:
             self._put(best.territory, number)
 
@@ -409,53 +413,56 @@ def _log_normal(C: Array, errors: Array) -> float:
 
 
 class Explanation(NamedTuple):
-    """A territory of several maps, the standard deviation of their discrepancies, 0 for none, and its log evidence."""
+    """A territory of several maps, the share of their field in which they differ, 0 for none, and its log evidence."""
 
     territory: Territory
-    size: float
+    share: float
     log_evidence: float
 
 
 def explained(territory: Territory, sources: Indices, compared: Indices) -> Explanation:
     """Whether the maps of a territory contradict each other.
 
-    What map s reads is `f + g_s`. All `g_s` are Gaussian processes with the length-scales of the field and the
-    variance `tau^2`. The log evidence of the best `tau`, minus a penalty for it, is compared with that of none.
+    What map s reads is `f + g_s`. All `g_s` are independent, and have the share `rho` of the variance of the field:
+    covariances between two maps are those of one field times `1 - rho`. The log evidence of the best share, minus a
+    penalty for it, is compared with that of none.
 
     sources : (n,) the map of each of its pseudo-data; compared : (m,) those of the overlap.
     """
-    kernel, theta, data, sources = territory.kernel, territory.theta, territory.data[compared], sources[compared]
-    K, errors = kernel.covariance(theta, data.Z), data.t - territory.mean
-    of_maps = np.where(sources[:, None] == sources, K / kernel.variance(theta), 0.0)
+    theta, data, sources = territory.theta, territory.data[compared], sources[compared]
+    K, errors = territory.kernel.covariance(theta, data.Z), data.t - territory.mean
+    between = np.where(sources[:, None] == sources, 0.0, K)
     diagonal(K)[:] += 1.0 / data.precision
-    best, penalty = Explanation(territory, 0.0, _log_normal(K, errors)), _CLEARLY + 0.5 * float(np.log(errors.size))
-    for size in (factor * theta.noise for factor in _DISCREPANCIES):
-        log_evidence = _log_normal(K + size**2 * of_maps, errors) - penalty
-        if log_evidence > best.log_evidence:
-            best = Explanation(territory, size, log_evidence)
-        elif best.size:
+    best = before = _log_normal(K, errors)
+    best_share, penalty = 0.0, _CLEARLY + 0.5 * float(np.log(errors.size))
+    for share in _SHARES:
+        log_evidence = _log_normal(K - share * between, errors)
+        if log_evidence < before:
             break
-    return best
+        before = log_evidence
+        if log_evidence - penalty > best:
+            best, best_share = log_evidence - penalty, share
+    return Explanation(territory, best_share, best)
 
 
-def contradictory(territory: Territory, sources: Indices, size: float, n_most: int) -> Territory:
-    """The territory after discrepancies of this standard deviation between the maps were taken into account.
+def contradictory(territory: Territory, sources: Indices, share: float, n_most: int) -> Territory:
+    """The territory if its maps differ in this share of the field.
 
-    Its pseudo-data have the posterior mean and variance of the field `f` if each map reads `f + g_s`. The noise of an
-    observation includes `g`.
+    Its pseudo-data say what is known of `f + g`, where `g` is as large as the discrepancy of a map, and like none of
+    them: the field is as far from each map as the maps are from each other.
 
     sources : (n,) the map of each of its pseudo-data; n_most : most pseudo-data that it keeps.
     """
     kernel, theta, data = territory.kernel, territory.theta, territory.data
     K = kernel.covariance(theta, data.Z)
-    C = K + np.where(sources[:, None] == sources, size**2 / kernel.variance(theta), 0.0) * K
+    C = np.where(sources[:, None] == sources, 1.0, 1.0 - share) * K
     diagonal(C)[:] += 1.0 / data.precision
-    L = cholesky(C)
-    order, rank = pivot_order(K, 1e-9)
+    L, _ = cholesky_with_jitter(C)
+    shared = (1.0 - share) * K
+    mean = territory.mean + shared @ solve_lower_transposed(L, solve_lower(L, data.t - territory.mean))
+    variance = kernel.variance(theta) - column_squares(solve_lower(L, shared))
+    # Closer places would differ by less than what is not known of the field there.
+    order, rank = pivot_order(K, _RESOLUTION * max(1e-6, float(np.median(variance))) / kernel.variance(theta))
     kept = order[: min(n_most, rank)]
-    V = solve_lower(L, K[:, kept])
-    mean = territory.mean + K[kept] @ solve_lower_transposed(L, solve_lower(L, data.t - territory.mean))
-    variance = np.maximum(kernel.variance(theta) - column_squares(V), 0.0)
-    said = from_posterior(kernel, theta, territory.mean, data.Z[kept], mean, variance)
-    noise = float(np.hypot(theta.noise, size))
-    return replace(territory, theta=replace(theta, noise=noise), data=said, n_known=len(said))
+    said = from_posterior(kernel, theta, territory.mean, data.Z[kept], mean[kept], variance[kept])
+    return replace(territory, data=said, n_known=len(said))
