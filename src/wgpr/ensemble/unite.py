@@ -278,11 +278,11 @@ class _Uniting(_Learning):
         if not len(compared):
             return
         best = explained(territory, sources, compared)
-        if best.share or self._is_doubtful(pieces):
+        if best.is_contradictory or self._is_doubtful(pieces):
             updated = fitted(territory, self._surroundings(number), is_surprised=True)
             best = max(best, explained(updated, sources, compared), key=lambda each: each.log_evidence)
-        if best.share:
-            self._put(contradictory(best.territory, sources, best.share, 2 * self.size), number)
+        if best.is_contradictory:
+            self._put(contradictory(best, sources, 2 * self.size), number)
         else:
             self._put(best.territory, number)
 
@@ -413,56 +413,74 @@ def _log_normal(C: Array, errors: Array) -> float:
 
 
 class Explanation(NamedTuple):
-    """A territory of several maps, the share of their field in which they differ, 0 for none, and its log evidence."""
+    """A territory of several maps, how these differ, and its log evidence.
+
+    share : of the field's variance that is another field for each map; shift : standard deviation of a constant that
+        each map adds. Both are 0 for maps that agree.
+    """
 
     territory: Territory
     share: float
+    shift: float
     log_evidence: float
+
+    @property
+    def is_contradictory(self) -> bool:
+        return self.share > 0.0 or self.shift > 0.0
 
 
 def explained(territory: Territory, sources: Indices, compared: Indices) -> Explanation:
     """Whether the maps of a territory contradict each other.
 
-    What map s reads is `f + g_s`. All `g_s` are independent, and have the share `rho` of the variance of the field:
-    covariances between two maps are those of one field times `1 - rho`. The log evidence of the best share, minus a
-    penalty for it, is compared with that of none.
+    What map s reads is `f + g_s + b_s`. Fields `g_s` have a share `rho` of the variance of the field: covariances
+    between two maps are those of one field times `1 - rho`. Constants `b_s` have the standard deviation `beta`. The
+    log evidence of the best share and that of the best constants, minus a penalty, are compared with that of neither.
 
     sources : (n,) the map of each of its pseudo-data; compared : (m,) those of the overlap.
     """
     theta, data, sources = territory.theta, territory.data[compared], sources[compared]
-    K, errors = territory.kernel.covariance(theta, data.Z), data.t - territory.mean
-    between = np.where(sources[:, None] == sources, 0.0, K)
-    diagonal(K)[:] += 1.0 / data.precision
-    best = before = _log_normal(K, errors)
-    best_share, penalty = 0.0, _CLEARLY + 0.5 * float(np.log(errors.size))
-    for share in _SHARES:
-        log_evidence = _log_normal(K - share * between, errors)
-        if log_evidence < before:
-            break
-        before = log_evidence
-        if log_evidence - penalty > best:
-            best, best_share = log_evidence - penalty, share
-    return Explanation(territory, best_share, best)
+    C, errors = territory.kernel.covariance(theta, data.Z), data.t - territory.mean
+    is_same = sources[:, None] == sources
+    between = np.where(is_same, 0.0, C)
+    diagonal(C)[:] += 1.0 / data.precision
+    n_shifts = 2 + int(np.log2(max(1.0, np.abs(errors).max() / theta.noise)))
+    shares = ((share, 0.0, C - share * between) for share in _SHARES)
+    shifts = ((0.0, shift, C + shift**2 * is_same) for shift in theta.noise * 2.0 ** np.arange(-1.0, n_shifts))
+    best = neither = Explanation(territory, 0.0, 0.0, _log_normal(C, errors))
+    penalty = _CLEARLY + 0.5 * float(np.log(errors.size))
+    for candidates in (shares, shifts):
+        before = neither.log_evidence
+        for share, shift, covariance in candidates:
+            log_evidence = _log_normal(covariance, errors)
+            if log_evidence < before:
+                break
+            before = log_evidence
+            if log_evidence - penalty > best.log_evidence:
+                best = Explanation(territory, share, shift, log_evidence - penalty)
+    return best
 
 
-def contradictory(territory: Territory, sources: Indices, share: float, n_most: int) -> Territory:
-    """The territory if its maps differ in this share of the field.
+def contradictory(explanation: Explanation, sources: Indices, n_most: int) -> Territory:
+    """The territory if its maps differ as explained.
 
-    Its pseudo-data say what is known of `f + g`, where `g` is as large as the discrepancy of a map, and like none of
-    them: the field is as far from each map as the maps are from each other.
+    Its pseudo-data say what is known of a field `f + g + b` with `g` and `b` as large as those of a map, and like none
+    of them: the field is as far from each map as the maps are from each other.
 
     sources : (n,) the map of each of its pseudo-data; n_most : most pseudo-data that it keeps.
     """
+    territory, share, shift, _ = explanation
     kernel, theta, data = territory.kernel, territory.theta, territory.data
-    K = kernel.covariance(theta, data.Z)
-    C = np.where(sources[:, None] == sources, 1.0, 1.0 - share) * K
+    prior_mean = np.mean([data.t[sources == source].mean(axis=0) for source in np.unique(sources)], axis=0)
+    K, is_same = kernel.covariance(theta, data.Z), sources[:, None] == sources
+    C = np.where(is_same, K + shift**2, (1.0 - share) * K)
     diagonal(C)[:] += 1.0 / data.precision
     L, _ = cholesky_with_jitter(C)
-    shared = (1.0 - share) * K
-    mean = territory.mean + shared @ solve_lower_transposed(L, solve_lower(L, data.t - territory.mean))
-    variance = kernel.variance(theta) - column_squares(solve_lower(L, shared))
+    shared, total = (1.0 - share) * K, kernel.variance(theta) + shift**2
+    mean = prior_mean + shared @ solve_lower_transposed(L, solve_lower(L, data.t - prior_mean))
+    variance = total - column_squares(solve_lower(L, shared))
     # Closer places would differ by less than what is not known of the field there.
-    order, rank = pivot_order(K, _RESOLUTION * max(1e-6, float(np.median(variance))) / kernel.variance(theta))
+    order, rank = pivot_order(K, _RESOLUTION * max(1e-6, float(np.median(variance)) / total))
     kept = order[: min(n_most, rank)]
-    said = from_posterior(kernel, theta, territory.mean, data.Z[kept], mean[kept], variance[kept])
-    return replace(territory, data=said, n_known=len(said))
+    theta = replace(theta, amplitude=float(np.sqrt(total)))
+    said = from_posterior(kernel, theta, prior_mean, data.Z[kept], mean[kept], variance[kept])
+    return replace(territory, theta=theta, mean=prior_mean, data=said, n_known=len(said))
