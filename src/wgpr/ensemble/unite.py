@@ -39,8 +39,8 @@ from wgpr.gp.pseudodata import Mask, PseudoData, from_posterior, thin
 # A map's tree goes on cutting the ground until another map knows so many times as much there.
 _LEAD = 2.0
 
-# Pseudo-data of several maps overlap if they are no further apart, in length-scales.
-_NEAR = 1.0
+# Pseudo-data of several maps overlap where the field has at least this correlation.
+_NEAR = 0.5
 
 # Most pseudo-data of an overlap that are compared.
 _N_COMPARED = 200
@@ -161,7 +161,7 @@ class _Planner:
         largest = int(np.argmax(counts))
         if counts[largest] > _LEAD * counts[leader]:
             leader = largest
-        found = self._cut_of(leader, rows[leader])
+        found = self._cut_between(rows) or self._cut_of(leader, rows[leader])
         if found is None and sum(counts) > 2 * self.size:
             others = (each for each in np.argsort(counts)[::-1].tolist() if each != leader)
             found = next((cut for cut in (self._cut_of(each, rows[each]) for each in others) if cut is not None), None)
@@ -173,6 +173,16 @@ class _Planner:
         below = [some[mask] for some, mask in zip(rows, is_below, strict=True)]
         above = [some[~mask] for some, mask in zip(rows, is_below, strict=True)]
         return Cuts(axis, (position,), (self.cut(below, leader), self.cut(above, leader)))
+
+    def _cut_between(self, rows: list[Indices]) -> tuple[int, float] | None:
+        """A cut with one map on one side and all others on the other side; None if there is none, or too little."""
+        present = [source for source, some in enumerate(rows) if len(some) > self.size]
+        for source in present[: -1 if len(present) == 2 else None] if len(present) > 1 else []:
+            others = [self.Z[other][some] for other, some in enumerate(rows) if other != source]
+            cut = separating_cut(self.Z[source][rows[source]], np.concatenate(others))
+            if cut is not None:
+                return cut
+        return None
 
     def _cut_of(self, number: int, rows: Indices) -> tuple[int, float] | None:
         """Axis and position of the cut of a map's tree that halves its pseudo-data best; None if it has none here."""
@@ -279,7 +289,7 @@ class _Uniting(_Learning):
             return
         best = explained(territory, sources, compared)
         if best.is_contradictory or self._is_doubtful(pieces):
-            updated = fitted(territory, self._surroundings(number), is_surprised=True)
+            updated = fitted(territory, self._surroundings(number), is_surprised=best.is_contradictory)
             best = max(best, explained(updated, sources, compared), key=lambda each: each.log_evidence)
         if best.is_contradictory:
             self._put(contradictory(best, sources, 2 * self.size), number)
@@ -289,7 +299,7 @@ class _Uniting(_Learning):
     def _is_doubtful(self, pieces: Sequence[Piece]) -> bool:
         """Whether hyperparameters differ so much that their average needs a fit."""
         largest = max(pieces, key=lambda piece: piece.territory.n_seen).territory.theta.to_log()
-        return any(float(agreement(piece.territory.theta.to_log(), largest)) < 1.0 for piece in pieces)
+        return any(float(agreement(piece.territory.theta.to_log(), largest)) <= 0.5 for piece in pieces)
 
     def _divide_regimes(self, number: int, pieces: Sequence[Piece], sources: Indices) -> bool:
         """Cut the ground if maps with other hyperparameters lie on both sides of a cut, and evidence favours that."""
@@ -358,19 +368,23 @@ def overlap(territory: Territory, sources: Indices) -> Indices:
 
     sources : (n,) the map of each of the territory's pseudo-data.
     """
-    Z, is_near = territory.data.Z / territory.theta.lengthscales, np.zeros(len(sources), dtype=np.bool_)
-    present = np.unique(sources).tolist()
+    Z, distances = territory.data.Z / territory.theta.lengthscales, np.full(len(sources), np.inf)
+    present, near = np.unique(sources).tolist(), _near(territory)
     for source in present:
         own = sources == source
-        if own.all():
-            continue
-        distances, _ = KDTree(Z[~own]).query(Z[own], distance_upper_bound=_NEAR)
-        is_near[np.flatnonzero(own)[np.isfinite(distances)]] = True
-    counts = [int((is_near & (sources == source)).sum()) for source in present]
-    if sum(count >= _FEWEST_COMPARED for count in counts) < 2:
-        return np.empty(0, dtype=np.intp)
-    near = np.flatnonzero(is_near)
-    return near[:: -(-len(near) // _N_COMPARED)]
+        if not own.all():
+            distances[own] = KDTree(Z[~own]).query(Z[own], distance_upper_bound=near)[0]
+    compared = np.argsort(distances, kind="stable")[: min(_N_COMPARED, int(np.isfinite(distances).sum()))]
+    if sum(int((sources[compared] == source).sum()) >= _FEWEST_COMPARED for source in present) < 2:
+        return compared[:0]
+    return np.sort(compared)
+
+
+def _near(territory: Territory) -> float:
+    """The distance, in length-scales, of places that overlap."""
+    near = np.geomspace(0.1, 100.0, 61)
+    correlation = territory.kernel.correlation(near**2, territory.theta.shape)
+    return float(near[max(0, int((correlation >= _NEAR).sum()) - 1)])
 
 
 def separating_cut(one: Array, other: Array) -> tuple[int, float] | None:

@@ -4,8 +4,10 @@ In a region of overlap the pseudo-data of all robots are one Gaussian process wi
 for each robot. With `C = K + diag(1 / lambda)` and the design `H`, a column of ones and one for each robot, generalised
 least squares has the information `H^T C^-1 H`. The mean is eliminated in each region; regions are independent.
 
-Regions differ by more than they claim, because no map is exact. So each has an error of its own too, with a standard
-deviation `tau` for which the regions agree as well as they should (DerSimonian and Laird 1986).
+Regions differ by more than they claim, because no map is exact, and some are far off: a wrong sounding, a steep slope.
+Their errors are therefore those of Student's t distribution (Lange, Little and Taylor 1989), whose scale is estimated.
+The standard deviation follows from what is found without one region or another (the jackknife), and is never less than
+the regions claim: one region may claim too much.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +19,8 @@ from wgpr.ensemble.territory import Territory
 from wgpr.ensemble.unite import Piece, overlap, union
 from wgpr.gp.linalg import Array, Indices, cholesky_with_jitter, diagonal, solve_lower
 
-# Steps of the search for `tau^2`, and the largest one, in squares of internal units.
-_N_STEPS, _LARGEST = 60, 1e6
+# Degrees of freedom of Student's t distribution, and steps of its iteration.
+_DEGREES, _N_STEPS = 3.0, 100
 
 
 class Offset(NamedTuple):
@@ -55,13 +57,14 @@ def estimated_offsets(leaves: Sequence[Sequence[Piece]], n_maps: int, reference:
     regions = list(_regions(leaves, n_maps))
     if apart := sorted(set(range(n_maps)) - _connected(regions, reference)):
         raise NoOverlapError(apart)
-    low, high = 0.0, _LARGEST
-    offsets, covariance, excess = _solved(regions, reference, 0.0)
-    for _ in range(_N_STEPS if excess > 0.0 else 0):
-        variance = 0.5 * (low + high) if low == 0.0 else float(np.sqrt(low * high))
-        offsets, covariance, excess = _solved(regions, reference, variance)
-        low, high = (variance, high) if excess > 0.0 else (low, variance)
-    return offsets, np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    weights, scale = np.ones(len(regions)), 1.0
+    n_free = np.array([region.n_robots - 1 for region in regions])
+    for _ in range(_N_STEPS):
+        offsets, covariance = _solved(regions, reference, weights)
+        squares = np.array([_squares(region, offsets) for region in regions])
+        scale = max(1.0, float((weights * squares).sum() / n_free.sum()))
+        weights = (_DEGREES + n_free) / (_DEGREES + squares / scale)
+    return offsets, _deviations(regions, reference, offsets, weights, scale * covariance.diagonal())
 
 
 def _regions(leaves: Sequence[Sequence[Piece]], n_maps: int) -> Iterator[_Region]:
@@ -101,30 +104,27 @@ def _connected(regions: Sequence[_Region], reference: int) -> set[int]:
     return found
 
 
-def _solved(regions: Sequence[_Region], reference: int, variance: float) -> tuple[Array, Array, float]:
-    """Offsets (r, k), their covariance (r, r), and how much more the regions differ than they should.
-
-    variance : `tau^2` of the error that each region has of its own.
-    """
-    weights = [_with_error(region.information, variance) for region in regions]
-    values = [np.linalg.pinv(region.information) @ region.score for region in regions]
-    total = np.sum(weights, axis=0)
-    by_all = np.sum([weight @ value for weight, value in zip(weights, values, strict=True)], axis=0)
+def _solved(regions: Sequence[_Region], reference: int, weights: Array) -> tuple[Array, Array]:
+    """Offsets (r, k) with these weights of the regions, and the inverse (r, r) of their weighted information."""
+    total = sum(weight * region.information for weight, region in zip(weights, regions, strict=True))
+    score = sum(weight * region.score for weight, region in zip(weights, regions, strict=True))
     others = np.ix_(*2 * [np.flatnonzero(np.arange(len(total)) != reference)])
     covariance = np.zeros_like(total)
     covariance[others] = np.linalg.inv(total[others])
-    offsets = covariance @ by_all
-    n_outputs = offsets.shape[1]
-    errors = [value - offsets for value in values]
-    squares = sum(float((error * (weight @ error)).sum()) for error, weight in zip(errors, weights, strict=True))
-    n_free = n_outputs * (sum(region.n_robots - 1 for region in regions) - (len(total) - 1))
-    return offsets, covariance, squares - n_free if n_free else 0.0
+    return covariance @ score, covariance
 
 
-def _with_error(information: Array, variance: float) -> Array:
-    """The information (r, r) about differences of robots if each robot's shift has another error of this variance."""
-    if not variance:
-        return information
-    values, vectors = np.linalg.eigh(information)
-    values = np.where(values > 1e-12 * values.max(), values, 0.0)
-    return (vectors * (values / (1.0 + variance * values))) @ vectors.T
+def _squares(region: _Region, offsets: Array) -> float:
+    """Squared error of the offsets (r, k) in a region, in the variances that it claims; mean of the outputs."""
+    error = region.score - region.information @ offsets
+    return float((error * (np.linalg.pinv(region.information) @ error)).sum() / error.shape[1])
+
+
+def _deviations(regions: Sequence[_Region], reference: int, offsets: Array, weights: Array, claimed: Array) -> Array:
+    """Standard deviations (r,) by the jackknife, and no less than the claimed variances (r,)."""
+    changes = []
+    for place in range(len(regions)):
+        without = np.where(np.arange(len(regions)) == place, 1e-6, weights)  # not 0: a chain of overlaps stays one
+        changes.append(((_solved(regions, reference, without)[0] - offsets) ** 2).mean(axis=1))
+    n = len(regions)
+    return np.sqrt(np.maximum(claimed, (n - 1) / n * np.sum(changes, axis=0)))
