@@ -34,7 +34,7 @@ from wgpr.gp.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
-from wgpr.gp.pseudodata import Mask, PseudoData, from_posterior, thin
+from wgpr.gp.pseudodata import Mask, Posterior, PseudoData, from_posterior, thin
 
 # A map's tree goes on cutting the ground until another map knows so many times as much there.
 _LEAD = 2.0
@@ -54,8 +54,9 @@ _SHARES = (1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
 # Nats, beyond the penalty for its parameter, by which another explanation must be better.
 _CLEARLY = 3.0
 
-# Places of contradictory maps are kept until the variance of the field given these is so much of that of the posterior.
-_RESOLUTION = 0.1
+# Places of contradictory maps are kept until the variance of the field given these is so much of that of the posterior:
+# the best of these.
+_RESOLUTIONS = (0.03, 0.1, 0.3, 1.0)
 
 # Largest part of the pseudo-data that may lie on the wrong side of a cut between regimes.
 _MOST_MISPLACED = 0.05
@@ -492,9 +493,16 @@ def contradictory(explanation: Explanation, sources: Indices, n_most: int) -> Te
     shared, total = (1.0 - share) * K, kernel.variance(theta) + shift**2
     mean = prior_mean + shared @ solve_lower_transposed(L, solve_lower(L, data.t - prior_mean))
     variance = total - column_squares(solve_lower(L, shared))
-    # Closer places would differ by less than what is not known of the field there.
-    order, rank = pivot_order(K, _RESOLUTION * max(1e-6, float(np.median(variance)) / total))
-    kept = order[: min(n_most, rank)]
     theta = replace(theta, amplitude=float(np.sqrt(total)))
-    said = from_posterior(kernel, theta, prior_mean, data.Z[kept], mean[kept], variance[kept])
+
+    def represented(resolution: float) -> tuple[float, PseudoData]:
+        """Pseudo-data with this posterior at some of the places, and their largest typical error at all of them."""
+        order, rank = pivot_order(K, min(0.99, resolution * max(1e-6, float(np.median(variance)) / total)))
+        kept = order[: max(1, min(n_most, rank))]
+        said = from_posterior(kernel, theta, prior_mean, data.Z[kept], mean[kept], variance[kept])
+        error = Posterior(kernel, theta, prior_mean, said).predict(data.Z)[0] - mean
+        return float(np.sqrt((error**2).mean(axis=1) / variance).mean()), said
+
+    # Places that are closer than what is known of the field tell nothing, and their values would be extreme.
+    _, said = min((represented(resolution) for resolution in _RESOLUTIONS), key=lambda each: each[0])
     return replace(territory, theta=theta, mean=prior_mean, data=said, n_known=len(said))
