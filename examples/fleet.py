@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.spatial import KDTree
 
 from wgpr import WGPRegressor, apply, diff, load, merge
 from wgpr.datasets import load as load_dataset
@@ -23,6 +24,7 @@ from wgpr.survey import fly, jacksboro
 BYTES_PER_SECOND = 300
 STEP = 20  # seconds, and rows
 N_SCORES = 12
+N_GRID = 110  # nodes of the maps along each axis
 COLOURS = ("#0072B2", "#E69F00", "#009E73")
 
 
@@ -139,22 +141,23 @@ def draw(
     top, bottom = figure.subfigures(2, height_ratios=[1.15, 1.0])
     every = np.concatenate([boat.X for boat in boats])
     low, high = every.min(axis=0), every.max(axis=0)
-    east, north = (np.linspace(*ends, 110) for ends in zip(low, high, strict=True))
+    east, north = (np.linspace(*ends, N_GRID) for ends in zip(low, high, strict=True))
     grid = np.stack(np.meshgrid(east, north), axis=-1).reshape(-1, 2)
     depths = np.concatenate([boat.y for boat in boats])
     limits = dict(zip(("vmin", "vmax"), np.quantile(depths, [0.02, 0.98]), strict=True))
     axes = top.subplots(1, 3, sharex=True, sharey=True)
     for ax, place in zip(axes, (1, N_SCORES // 2 - 1, N_SCORES - 1), strict=True):
-        mean, std = maps[place].predict(grid, return_std=True, latent=True)
-        known = np.where(std < 0.6 * depths.std(), mean, np.nan).reshape(110, 110)
+        surveyed = KDTree(np.concatenate([boat.X[: times[place]] for boat in boats]))
+        is_near = surveyed.query(grid)[0] < 0.04 * np.ptp(every, axis=0).mean()
+        known = np.where(is_near, maps[place].predict(grid), np.nan).reshape(N_GRID, N_GRID)
         image = ax.pcolormesh(east, north, known, cmap="viridis", rasterized=True, **limits)
         for boat, colour in zip(boats, COLOURS, strict=True):
             track = boat.X[: times[place]]
-            ax.plot(*track[::5].T, ".", color=colour, markersize=0.6)
-            ax.plot(*track[-1], "o", color=colour, markeredgecolor="white", markersize=6)
+            ax.plot(*track[::10].T, ".", color="white", markersize=0.3)
+            ax.plot(*track[-1], "o", color=colour, markeredgecolor="black", markersize=7)
         ax.set(title=f"after {times[place] / 60:.0f} minutes", xlabel=names[0], aspect="equal")
     axes[0].set_ylabel(names[1])
-    top.suptitle("What boat 1 (blue) knows, with the messages of the others", fontsize=11)
+    top.suptitle("What each boat knows by the messages of the others: here boat 1 (blue)", fontsize=11)
     top.colorbar(image, ax=axes, label=names[2], shrink=0.85)
     left, right = bottom.subplots(1, 2)
     minutes = np.array(times) / 60
@@ -164,11 +167,18 @@ def draw(
         arrivals, sizes = zip(*boat.sent, strict=True)
         right.step(np.array(arrivals) / 60, np.cumsum(sizes) / 1e3, where="post", color=colour)
     right.plot([0, minutes[-1]], [0, minutes[-1] * 60 * BYTES_PER_SECOND / 1e3], ":", color="0.5")
-    right.annotate("link", (minutes[-1] * 0.9, minutes[-1] * 54 * BYTES_PER_SECOND / 1e3), ha="right", color="0.4")
+    right.annotate(
+        "what the link carries ",
+        (minutes[-1] * 0.9, minutes[-1] * 54 * BYTES_PER_SECOND / 1e3),
+        ha="right",
+        color="0.4",
+    )
     left.plot([], [], "--", color="0.4", linewidth=1, label="alone")
     left.plot([], [], "-", color="0.4", linewidth=1.8, label="with the others")
     left.legend(frameon=False, fontsize=8, ncols=2)
-    left.set(xlabel="minutes", ylabel=f"RMSE everywhere, {names[2]}", ylim=(0, None))
+    left.set(xlabel="minutes", ylabel=f"RMSE, {names[2]}", ylim=(0, None))
+    left.set_title("Error in all of the area", loc="left", fontsize=10)
+    right.set_title(f"Messages of each boat, at {BYTES_PER_SECOND} bytes a second", loc="left", fontsize=10)
     right.set(xlabel="minutes", ylabel="sent [kB]", ylim=(0, None))
     return figure
 

@@ -58,7 +58,7 @@ _CLEARLY = 3.0
 # the best of these.
 _RESOLUTIONS = (0.03, 0.1, 0.3, 1.0)
 
-# Largest part of the pseudo-data that may lie on the wrong side of a cut between regimes.
+# Misplaced pseudo-data that a cut between two maps may have, as a fraction of those of the smaller one.
 _MOST_MISPLACED = 0.05
 
 # Places and values that differ by less than this, in internal units, are copies: float32 has rounded some.
@@ -404,7 +404,7 @@ def separating_cut(one: Array, other: Array) -> tuple[int, float] | None:
         place = int(np.argmin(wrong))
         if best is None or wrong[place] < best[0]:
             best = float(wrong[place]), axis, 0.5 * float(values[place] + values[place + 1])
-    if best is None or best[0] > _MOST_MISPLACED * len(Z):
+    if best is None or best[0] > _MOST_MISPLACED * min(len(one), len(other)):
         return None
     return best[1:]
 
