@@ -351,6 +351,26 @@ def test_a_slow_link(wgpr, fitted_map):
         assert (code, "learned before" in said) == (1, True)
 
 
+def test_maps_of_several_robots_become_one(wgpr):
+    for name, seed, offset in (("east", 0, 0.0), ("west", 1, 2.0)):
+        frame = survey(150, seed=seed)
+        frame["depth"] += offset
+        frame.to_csv(f"{name}.csv", index=False)
+        assert wgpr("fit", f"{name}.csv", "-o", f"{name}.map")[0] == 0
+    code, text, said = wgpr("merge", "east.map", "west.map", "-o", "both.map", "--align")
+    assert (code, text) == (0, "")
+    offset, std = re.search(r"west.map reads (\S+) \+- (\S+) more than east.map", said).groups()
+    assert abs(float(offset) - 2.0) < max(0.1, 3.0 * float(std))
+    assert "merged 2 maps: 300 rows" in said
+    assert "saved: both.map" in said
+    assert wgpr("merge", "west.map", "east.map", "-o", "both.map")[0] == 0
+    assert Path("both.map~").exists()
+    for table in ("east.csv", "west.csv"):
+        code, _, said = wgpr("update", "both.map", table)
+        assert (code, "learned before" in said) == (1, True)
+    assert wgpr("update", "both.map", "east.csv", "--force")[0] == 0
+
+
 # Errors
 
 
@@ -388,6 +408,10 @@ def test_a_slow_link(wgpr, fitted_map):
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv", "damaged"]),
+        (["merge", "a.map", "-o", "b.map"], 2, ["MAP", "twice"]),
+        (["merge", "a.map", "none.map", "-o", "b.map"], 1, ["none.map"]),
+        (["merge", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
+        (["merge", "a.map", "a.map", "-o", "b.map"], 1, ["a.map", "paper's method", "WGPRegressor()"]),
         (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["--at 1", "once"]),
         (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
         (["grid", "a.map", "--at", "north=1,2", "-o", "a.nc"], 2, ["--at north", "one number"]),
@@ -439,7 +463,7 @@ def test_version_and_help(wgpr):
     assert wgpr("--version")[:2] == (0, "0.1.0\n")
     commands = ("demo", "fit", "update", "stream", "predict", "grid", "evaluate", "info", "plot", "settings")
     listed = wgpr("--help")[1]
-    for command in (*commands, "compact", "diff", "apply"):
+    for command in (*commands, "compact", "diff", "apply", "merge"):
         code, text, _ = wgpr(command, "--help")
         assert (code, "Usage" in text, f" {command} " in listed) == (0, True, True)
 
@@ -558,6 +582,7 @@ def test_arguments_are_checked_before_anything_is_learned(wgpr, fitted_map, monk
         (["compact", "none.map", "-o", "nowhere/a.map"], "nowhere"),
         (["diff", "none.map", "none.map", "-o", "nowhere/news"], "nowhere"),
         (["apply", "none.map", "news", "-o", "nowhere/a.map"], "nowhere"),
+        (["merge", "none.map", "other.map", "-o", "nowhere/a.map"], "nowhere"),
     ],
 )
 def test_what_is_wrong_with_the_arguments_is_said_before_a_map_is_read(wgpr, arguments, word):
@@ -1083,6 +1108,9 @@ def test_a_week(wgpr):
         ("compact", "lake.map", "-o", "small.map"),
         ("diff", "lake.map", "lake.map", "-o", "news"),
         ("apply", "lake.map", "news", "-o", "now.map"),
+        ("fit", "monday.csv", "-o", "one.map"),
+        ("fit", "tuesday.csv", "-o", "other.map"),
+        ("merge", "one.map", "other.map", "-o", "both.map"),
     ]
     for step in steps:
         code, _, said = wgpr(*step)

@@ -38,7 +38,7 @@ from streams import (
 from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
 from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.territories import TerritorySettings, _Learning
+from wgpr.ensemble.territories import TerritorySettings, Learning
 from wgpr.gp.sparse import SparseLearner
 from wgpr.io import container
 from wgpr.io.arrays import unpack_models
@@ -641,7 +641,7 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
 
 def test_a_difference_after_a_merge_gives_territories_other_numbers():
     before = many_territories()._state.ensemble
-    learning = _Learning(before, TerritorySettings(before.kernel), 0)
+    learning = Learning(before, TerritorySettings(before.kernel), 0)
     first, second = next(pair for pair in learning._oldest_pairs() if max(pair) < len(before) - 1)
     low, high = sorted((first, second))
     learning._merge(first, second)

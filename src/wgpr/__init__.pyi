@@ -7,6 +7,8 @@ from .estimators.regressors import (
     StreamingGPRegressor,
     WGPRegressor,
 )
+from .fleet.merge import merge
+from .fleet.offsets import Offset
 from .fleet.sharded import ShardedRegressor
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
@@ -28,6 +30,7 @@ __all__ = [
     "Matern52",
     "Nearest",
     "Never",
+    "Offset",
     "RationalQuadratic",
     "RobustBCM",
     "ShardedRegressor",
@@ -42,4 +45,5 @@ __all__ = [
     "apply",
     "diff",
     "load",
+    "merge",
 ]

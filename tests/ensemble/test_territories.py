@@ -11,7 +11,7 @@ import pytest
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.cuts import Cuts, adjacent, route
-from wgpr.ensemble.territories import Territories, TerritorySettings, _Learning, learn
+from wgpr.ensemble.territories import Territories, TerritorySettings, Learning, learn
 from wgpr.ensemble.territory import Territory, fitted
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
 
@@ -145,7 +145,7 @@ def test_old_ground_is_still_predicted_after_merging(max_models):
 
 def test_pairs_are_ordered_by_their_latest_visit(many):
     _, _, territories, _, _ = many
-    learning = _Learning(territories, TerritorySettings(RQ), 0)
+    learning = Learning(territories, TerritorySettings(RQ), 0)
     numbers = range(len(territories))
     pairs = {pair for n in numbers for pair in adjacent(territories.cuts, n, territories.models[n].data.Z[0])}
     found = list(learning._oldest_pairs())
@@ -250,7 +250,7 @@ def row_of_territories(steps):
 def test_the_pair_that_loses_least_among_the_oldest_is_merged():
     """The pairs (9, 10) and (10, 11) lose least, and were visited lately."""
     before = row_of_territories([0.9, 0.6, -0.9, 0.0, 0.6, -0.9, 0.6, 0.9, 0.6, 0.0, 0.0])
-    learning = _Learning(before, TerritorySettings(RQ), 0)
+    learning = Learning(before, TerritorySettings(RQ), 0)
     loss = {(number, number + 1): learning._merger(number, number + 1).loss for number in range(11)}
     assert min(loss, key=loss.get) in {(9, 10), (10, 11)}
     low, high = min((pair for pair in loss if max(pair) < 10), key=loss.get)

@@ -29,6 +29,7 @@ COMMANDS = {
     "compact": ("slow_link", "Make a small copy of a map for a slow link: float32, only what prediction needs."),
     "diff": ("slow_link", "Save what changed in a map, for a slow link: only the local models that learned something."),
     "apply": ("slow_link", "Apply a difference to a map."),
+    "merge": ("merge", "Make one map of several, such as those of the robots of a fleet."),
 }
 
 

@@ -212,12 +212,12 @@ def learn(
     territories: Territories, settings: TerritorySettings, X: Array, y: Array, weights: Array, n_steps: int
 ) -> Learned:
     """The territories after rows `X` (n, d), `y` (n, k) with weights (n,); n_steps : looks before."""
-    learning = _Learning(territories, settings, n_steps)
+    learning = Learning(territories, settings, n_steps)
     learning.learn(X, y, weights)
     return Learned(learning.territories(), learning.records, learning.whitened)
 
 
-class _Learning:
+class Learning:
     """Territories while they learn some rows."""
 
     def __init__(self, before: Territories, settings: TerritorySettings, n_steps: int) -> None:
@@ -231,7 +231,7 @@ class _Learning:
     def territories(self) -> Territories:
         return Territories(tuple(self.models), self.cuts, self.overview, self.n_learned, self.outside)
 
-    def _capacity(self, territory: Territory) -> int:
+    def room(self, territory: Territory) -> int:
         """Most pseudo-data of a territory."""
         is_bounded = self.settings.max_models is not None and len(self.models) >= self.settings.max_models
         size = int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
@@ -273,7 +273,7 @@ class _Learning:
 
     def _first_due(self, territory: Territory, y: Array) -> int | None:
         """Which of the next rows `y` (n, k) of a territory makes a look at it due; None if none does."""
-        n_until_full = self._capacity(territory) + 1 - len(territory.data)
+        n_until_full = self.room(territory) + 1 - len(territory.data)
         n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
         due = max(1, min(n_until_full, n_until_grown)) - 1
         deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
@@ -287,7 +287,7 @@ class _Learning:
     def _look(self, number: int) -> None:
         started, n_before = perf_counter(), len(self.models)
         territory = _without_copies(self.models[number])
-        is_full = len(territory.data) > self._capacity(territory)
+        is_full = len(territory.data) > self.room(territory)
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
         if n_new < FEWEST_ROWS and not (is_full or is_due):

@@ -1,0 +1,47 @@
+"""`wgpr merge`: one map of several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from wgpr.cli import options as opt
+from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.saving import map_writer, read_map
+from wgpr.fleet.merge import merge_named
+from wgpr.io.grids import target_name
+from wgpr.labels import Label
+
+
+def merge(
+    map_files: Annotated[list[Path], typer.Argument(metavar="MAP", help="Saved maps, at least two, in any order.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the map of all.")],
+    align: Annotated[
+        bool,
+        typer.Option("--align", help="Estimate a constant offset of each map against the first, and undo it."),
+    ] = False,
+) -> None:
+    """Make one map of several, such as those of the robots of a fleet.
+
+    Where maps overlap, their knowledge is united, and rows that several have count once. Where they contradict each
+    other, the new map is uncertain. It has the settings of the first. All maps must be of the default method and have
+    the same inputs, target and kernel.
+
+    Example: `wgpr merge monday.map tuesday.map -o both.map --align`
+    """
+    if len(map_files) < 2:
+        raise UsageError("MAP must be given at least twice; name the maps that become one")
+    opt.check_output(output, *map_files)
+    with map_writer(output) as writer:
+        maps = [read_map(path) for path in map_files]
+        model = merge_named(maps, list(map(str, map_files)), align=align)
+        if align:
+            unit = Label.parsed(target_name(model)).unit or ""
+            for path, each in list(zip(map_files, model.offsets_, strict=True))[1:]:
+                numbers = zip(np.ravel(each.offset), np.ravel(each.std), strict=True)
+                offsets = ", ".join(f"{offset:+.4g} +- {std:.2g} {unit}".rstrip() for offset, std in numbers)
+                inform(f"{path} reads {offsets} more than {map_files[0]}")
+        rows, models = format_count(model.n_samples_seen_, "row"), format_count(model.n_models_, "model")
+        inform(f"merged {format_count(len(maps), 'map')}: {rows}, {models}")
+        writer.save(model)

@@ -1,0 +1,278 @@
+"""One map of several: `merge` (docs/fleet.md)."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from wgpr.ensemble.cuts import Cuts, Node
+from wgpr.ensemble.territories import Territories
+from wgpr.ensemble.territory import Territory
+from wgpr.ensemble.unite import Piece, Plan, Source, planned, united, without_copies
+from wgpr.estimators.methods import TerritoryMethod
+from wgpr.estimators.regressors import WGPRegressor
+from wgpr.estimators.state import State
+from wgpr.estimators.units import Units
+from wgpr.fleet.offsets import NoOverlapError, Offset, estimated_offsets
+from wgpr.gp.linalg import Array, one_blas_thread
+from wgpr.gp.pseudodata import PseudoData
+from wgpr.rules.calibration import Calibration
+
+
+def merge(*maps: Any, align: bool = False) -> Any:
+    """One map of what several maps know, in any order; they stay as they were.
+
+    Where the maps overlap, their knowledge is united, and rows that several have count once. Where they disagree, the
+    evidence decides whether it is another regime; readings that contradict each other make the map uncertain there.
+    The map has the settings of the first one, and can be saved, learn more and answer as any other.
+
+    Parameters
+    ----------
+    maps : at least two fitted `WGPRegressor()` of the default method, with the same inputs, target and kernel.
+    align : estimate a constant offset of each map's values against those of the first, where the maps overlap, and
+        subtract it. `offsets_` of the result has an `Offset` for each map, with its standard deviation.
+
+    Returns
+    -------
+    The estimator of all rows together.
+    """
+    return merge_named(maps, [f"map {number}" for number in range(1, len(maps) + 1)], align=align)
+
+
+def merge_named(maps: Sequence[Any], names: Sequence[str], *, align: bool = False) -> Any:
+    """As `merge`. names : of the maps, for errors."""
+    _check(maps, names, align)
+    with one_blas_thread():
+        return _merged(maps, [_Member.of(*each) for each in zip(range(len(maps)), names, maps, strict=True)], align)
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A map that is merged: its state, territories and units. number : its place among the arguments, from 0."""
+
+    number: int
+    name: str
+    state: State
+    territories: Territories
+    units: Units
+
+    @classmethod
+    def of(cls, number: int, name: str, estimator: Any) -> "_Member":
+        state = estimator._method().begun(estimator._state)
+        return cls(number, name, state, state.ensemble, state.units)
+
+
+def _merged(maps: Sequence[Any], members: Sequence[_Member], align: bool) -> Any:
+    order = sorted(members, key=lambda member: -member.state.n_seen)
+    base, settings = order[0], maps[0]._method().settings
+    sources, places = _sources(order)
+    plan = planned(sources, settings.sizes(base.territories.n_features)[0])
+    result = copy(maps[0])
+    if align:
+        plan, offsets, stds = _aligned(plan, places, order)
+        result.offsets_ = tuple(
+            _for_user(offset, float(std), base.units) for offset, std in zip(offsets, stds, strict=True)
+        )
+    result._state = _state(order, united(plan, settings, _n_rows(sources), base.state.n_steps))
+    _take_names(result, maps)
+    return result
+
+
+# Maps that can be merged
+
+
+def _check(maps: Sequence[Any], names: Sequence[str], align: bool) -> None:
+    """Raise an error that says why maps cannot be merged."""
+    if not isinstance(align, bool | np.bool_):
+        raise TypeError(f"align must be True or False, got {align!r}")
+    for name, each in zip(names, maps, strict=True):
+        if not isinstance(each, WGPRegressor):
+            raise TypeError(f"{name} is a {type(each).__name__}; only fitted WGPRegressor() can be merged, one by one")
+        if not isinstance(each._method(), TerritoryMethod):
+            raise ValueError(f"{name} is of the paper's method, which cannot be merged; learn it with WGPRegressor()")
+        check_is_fitted(each, "_state", msg=f"{name} has learned nothing; fit it, or leave it out")
+        each._method_that_learned(each._state)
+    if len(maps) < 2:
+        raise ValueError(f"maps must be at least 2, got {len(maps)}; merge(a, b) makes one map of a and b")
+    for name, each in zip(names[1:], maps[1:], strict=True):
+        _check_alike(maps[0], each, names[0], name)
+
+
+def _check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
+    def require_same(what: str, ours: Any, theirs: Any, remedy: str) -> None:
+        if ours is not None and theirs is not None and ours != theirs:
+            raise ValueError(f"{name} has the {what} {theirs} and {first_name} has {ours}; {remedy}")
+
+    inputs, target = (f"only maps of the same {what} can be merged" for what in ("inputs", "target"))
+    require_same("number of inputs", first.n_features_in_, other.n_features_in_, inputs)
+    require_same("inputs", _names(first), _names(other), inputs)
+    require_same("number of outputs", first.n_outputs_, other.n_outputs_, target)
+    require_same("target", first.target_name_, other.target_name_, target)
+    ours, theirs = (each._method().settings.kernel for each in (first, other))
+    require_same("kernel", ours, theirs, "learn both with the same kernel")
+
+
+def _names(estimator: Any) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else names.tolist()
+
+
+def _check_is_no_fork(members: Sequence[_Member], holds_all: Sequence[bool]) -> None:
+    """Raise an error if two maps have gone on from the same one, and one does not hold all of the other."""
+    beginnings: dict[Any, str] = {}
+    for member, is_held in zip(members, holds_all, strict=True):
+        units, seed = member.units, member.state.seed
+        beginning = seed, units.origin.tobytes(), units.spread.tobytes()
+        before = beginnings.setdefault(beginning, member.name)
+        if before is not member.name and not is_held:
+            raise ValueError(
+                f"{before} and {member.name} go on from the same map, and what that knew would count twice; take the "
+                "later of two states of one map, and let each robot begin a map of its own"
+            )
+
+
+# One unit for all
+
+
+def _sources(order: Sequence[_Member]) -> tuple[list[Source], list[int]]:
+    """The maps in the units of the first of them, without copies; and of each map, which of these has its knowledge."""
+    units = order[0].units
+    kept = without_copies([_source(member, units) for member in order])
+    _check_is_no_fork(order, [source is None for source, _ in kept])
+    sources: list[Source] = []
+    places: list[int] = []
+    for source, holder in kept:
+        places.append(places[holder] if source is None else len(sources))
+        sources += [] if source is None else [source]
+    n_all = _n_rows(sources)
+    scales = [n_all / member.territories.n_learned for member, (source, _) in zip(order, kept, strict=True) if source]
+    return [_visited(source, scale) for source, scale in zip(sources, scales, strict=True)], places
+
+
+def _visited(source: Source, scale: float) -> Source:
+    """The map with its visits spread over the rows of all maps."""
+    if scale == 1.0:
+        return source
+    return source._replace(models=[replace(model, visited=int(scale * model.visited)) for model in source.models])
+
+
+def _n_rows(sources: Sequence[Source]) -> int:
+    """Rows that the maps have learned together."""
+    return sum(model.n_seen for source in sources for model in source.models)
+
+
+def _source(member: _Member, units: Units) -> Source:
+    """A map in the units of another one."""
+    if member.units is units:
+        return Source(member.territories.models, member.territories.cuts)
+    models = [_converted(model, member.units, units) for model in member.territories.models]
+    return Source(models, _converted_cuts(member.territories.cuts, member.units, units))
+
+
+def _converted(model: Territory, own: Units, units: Units) -> Territory:
+    """A territory of units of its own in those of another map."""
+    data = model.data
+    length, factors = own.length / units.length, np.ravel(own.target_scale) / np.ravel(units.target_scale)
+    factor = float(np.exp(np.log(factors).mean()))  # outputs share amplitude, noise and precisions
+    offset = (np.ravel(own.target_offset) - np.ravel(units.target_offset)) / np.ravel(units.target_scale)
+    Z = units.inputs(own.inputs_for_user(data.Z))
+    return replace(
+        model,
+        theta=model.theta.scaled(length, factor),
+        mean=offset + factors * model.mean,
+        data=PseudoData(Z, offset + factors * data.t, data.precision / factor**2, data.is_row),
+        spread=model.spread * length,
+    )
+
+
+def _converted_cuts(node: Node, own: Units, units: Units) -> Node:
+    if isinstance(node, int):
+        return node
+    axis = node.axis
+    positions = (own.origin[axis] + np.array(node.positions) * own.length[axis] - units.origin[axis]) / units.length[
+        axis
+    ]
+    children = tuple(_converted_cuts(child, own, units) for child in node.children)
+    return Cuts(axis, tuple(positions.tolist()), children)
+
+
+# Offsets
+
+
+def _aligned(plan: Plan, places: Sequence[int], order: Sequence[_Member]) -> tuple[Plan, Array, Array]:
+    """The plan with values as the sensor of the first map has them; offsets (r, k) of all maps, and deviations (r,)."""
+    first = next(place for place, member in zip(places, order, strict=True) if member.number == 0)
+    try:
+        offsets, stds = estimated_offsets(plan.leaves, max(places) + 1, first)
+    except NoOverlapError as error:
+        first_name, apart = (
+            next(member.name for place, member in zip(places, order, strict=True) if place == wanted)
+            for wanted in (first, error.maps[0])
+        )
+        raise ValueError(
+            f"align needs overlaps, and there is no chain of them from {apart} to {first_name}; leave out align, or "
+            "this map"
+        ) from error
+    leaves = [[_shifted(piece, offsets[piece.source]) for piece in pieces] for pieces in plan.leaves]
+    of_maps = [
+        place for _, place in sorted((member.number, place) for place, member in zip(places, order, strict=True))
+    ]
+    return Plan(plan.cuts, leaves), offsets[of_maps], stds[of_maps]
+
+
+def _shifted(piece: Piece, offset: Array) -> Piece:
+    if not offset.any():
+        return piece
+    territory = piece.territory
+    data = replace(territory.data, t=territory.data.t - offset)
+    return piece._replace(territory=replace(territory, data=data, mean=territory.mean - offset))
+
+
+def _for_user(offset: Array, std: float, units: Units) -> Offset:
+    """An offset (k,) in the user's units."""
+    if np.ndim(units.target_scale):
+        return Offset(offset * units.target_scale, std * np.asarray(units.target_scale))
+    return Offset(float(offset[0] * units.target_scale), float(std * units.target_scale))
+
+
+# State
+
+
+def _state(order: Sequence[_Member], territories: Territories) -> State:
+    states = [member.state for member in order]
+    base = states[0]
+    bounds = np.array([state.bounds for state in states])
+    return State(
+        territories,
+        base.seed,
+        base.pending_X,
+        base.pending_y,
+        base.pending_weights,
+        np.stack([bounds[:, 0].min(axis=0), bounds[:, 1].max(axis=0)]),
+        units=base.units,
+        records=base.records,
+        n_steps=base.n_steps,
+        n_seen=territories.n_learned,
+        calibration=_calibration(states),
+    )
+
+
+def _calibration(states: Sequence[State]) -> Calibration:
+    """Errors of all forecasts together. A compact map has none, but a factor."""
+    factors = [state.calibration.initial_factor for state in states]
+    factor = np.exp(np.average(np.log(factors), weights=[state.n_seen for state in states]))
+    return Calibration(np.sum([state.calibration.counts for state in states], axis=0), float(factor))
+
+
+def _take_names(result: Any, maps: Sequence[Any]) -> None:
+    """Names of columns that the first map lacks, and the tables that any of the maps has learned."""
+    for each in maps:
+        if _names(result) is None and _names(each) is not None:
+            result.feature_names_in_ = each.feature_names_in_
+        if result.target_name_ is None:
+            result.target_name_ = each.target_name_
+    tables = [table for each in maps for table in getattr(each, "_learned_tables", ())]
+    result._learned_tables = tuple(dict.fromkeys(tables))
