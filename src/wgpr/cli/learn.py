@@ -249,3 +249,5 @@ def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: 
         f"learned {format_count(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){skipped}: "
         f"{format_count(model.n_models_, 'model')}{waiting}"
     )
+    for note in table.notes:
+        inform(note)

@@ -19,8 +19,8 @@ METHOD_NAMES = ", ".join(METHODS)
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
 _FILES = (
-    "CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
-    "read in natural order (line2 before line10); - is standard input."
+    "CSV, TSV, Parquet or NPZ files, or logs of NMEA 0183 (.nmea) or MAVLink (.tlog), read one after the other. Files "
+    "of a pattern such as 'line*.csv' are read in natural order (line2 before line10); - is standard input."
 )
 DataFiles = Annotated[list[str], typer.Argument(metavar="DATA", help=_FILES)]
 DataFilesIfAny = Annotated[

@@ -148,6 +148,8 @@ def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> I
             yield chunk
             show(table.n_rows, format_count(table.n_rows, "row"))
     _inform_outside(n_outside, table.n_rows)
+    for note in table.notes:
+        inform(note)
 
 
 def _inform_outside(n_outside: int, n_places: int) -> None:

@@ -18,11 +18,15 @@ from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.rows import Forecasts, answer, n_seen
+from wgpr.io.track import COLUMNS
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing."""
+    """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing.
+
+    is_log : rows come from an instrument, which gives longitude, latitude and depth.
+    """
 
     inputs: Sequence[str]
     target: str
@@ -31,6 +35,7 @@ class StreamOptions:
     configuration: Configuration
     method: str
     settings: Sequence[str]
+    is_log: bool = False
 
     def new_estimator(self) -> OnlineRegressor:
         model = make_estimator(self.configuration, self.method, self.settings)
@@ -40,6 +45,8 @@ class StreamOptions:
 
     def parser_of_new_map(self) -> LineParser:
         inputs, target = self.inputs or self.configuration.x, self.target or self.configuration.y
+        if self.is_log:
+            inputs, target = inputs or COLUMNS[:2], target or COLUMNS[2]
         return LineParser(inputs, target, self.nodata, self.weight)
 
     def parser_of_map(self, name: str, inputs: Sequence[str], target: str, weight: str = "") -> LineParser:

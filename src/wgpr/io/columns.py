@@ -13,6 +13,12 @@ from wgpr.io.tables import Table, TableError
 # Words in the names of columns.
 _UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|rad|utm|wgs84)\b")
 _PAIRS = [("x", "y"), ("lon|long|lng|longitude", "lat|latitude"), ("east|easting", "north|northing")]
+_OF_LOGS = {
+    "longitude": _PAIRS[1][0],
+    "latitude": _PAIRS[1][1],
+    "depth": "depth|sounding",
+    "time": "time|timestamp|utc",
+}
 _HORIZONTAL = re.compile(r"\b(?:x|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b")
 _VERTICAL = re.compile(r"\b(?:z|depth|elev|elevation|height|altitude)\b")
 _MEASURED = re.compile(
@@ -74,6 +80,12 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
         f"the data have the columns {', '.join(table.names)} and the map needs {', '.join(expected)}; "
         "say which are which with --x"
     )
+
+
+def column_of_log(name: str) -> str | None:
+    """The column of an instrument's log that a name stands for: longitude, latitude, depth or time."""
+    words = _words(name)
+    return next((column for column, pattern in _OF_LOGS.items() if re.fullmatch(pattern, words)), None)
 
 
 def _has_no_header(table: Table) -> bool:
