@@ -9,6 +9,7 @@ from .estimators.regressors import (
 )
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
+from .io.coordinates import predict_at
 from .io.maps import apply, diff, load
 from .rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from .rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
@@ -40,4 +41,5 @@ __all__ = [
     "apply",
     "diff",
     "load",
+    "predict_at",
 ]

@@ -44,6 +44,7 @@ def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[
                     number += 1
                     line = Line([row[k] for k in positions], row.depth, number=number)
                     try:
+                        session.check_place(line)
                         if not force:
                             session.check(line)
                     except LineError as error:

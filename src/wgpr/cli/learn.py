@@ -24,6 +24,7 @@ from wgpr.cli.console import (
     progress_bar,
     warn,
 )
+from wgpr.cli.georeference import choose_crs_of_table
 from wgpr.cli.plausibility import TableCheck, note_tables
 from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
@@ -48,6 +49,7 @@ def fit(
     setting: opt.Settings = [],  # noqa: B006
     config: opt.Config = None,
     skip: opt.Skip = 0,
+    crs: opt.Crs = "",
     *,
     tables: dict[str, Any],
 ) -> None:
@@ -65,6 +67,7 @@ def fit(
     with map_writer(output) as writer:
         table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
+        choose_crs_of_table(model, crs or configuration.crs, table, columns[: -1 - bool(weight)])
         exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip))
 
 

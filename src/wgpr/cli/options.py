@@ -48,6 +48,16 @@ Settings = Annotated[
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting of the method, see 'wgpr settings'. Repeatable."),
 ]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file. By default wgpr.toml, if it exists.")]
+Crs = Annotated[
+    str,
+    typer.Option(
+        "--crs",
+        metavar="SYSTEM",
+        help="Coordinate reference system of x and y: EPSG:4326, WKT, or a .prj file. Degrees are learned in metres. "
+        "By default that of the file, or EPSG:4326 for columns with names such as lon and lat; 'none' learns them as "
+        "they are. Needs wgpr[geo].",
+    ),
+]
 Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
 Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY.")]
 At = Annotated[

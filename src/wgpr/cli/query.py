@@ -15,6 +15,7 @@ from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
+from wgpr.io.coordinates import for_model, user_bounds
 from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan
 from wgpr.io.rows import ANSWER, answer
@@ -82,7 +83,7 @@ def grid(
     with replace_file(output) as temporary:
         dataset.to_netcdf(temporary, engine="scipy")
     inform(f"{' x '.join(map(str, plan.shape))} nodes: {output} ({format_size(output.stat().st_size)})")
-    _inform_outside(plan.n_outside(model.bounds_), plan.size)
+    _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
 
 
 @opt.with_table_options
@@ -143,7 +144,7 @@ def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> I
     n_outside, (low, high) = 0, model.bounds_
     with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
-            X = chunk.values[:, : len(low)]
+            X = for_model(model, chunk.values[:, : len(low)])
             n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
             yield chunk
             show(table.n_rows, format_count(table.n_rows, "row"))

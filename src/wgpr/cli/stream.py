@@ -38,6 +38,7 @@ def stream(
     report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows between two reports.")] = 1000,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a line that would be left out.")] = False,
     force: opt.Force = False,
+    crs: opt.Crs = "",
     nodata: opt.NoData = [],  # noqa: B006
     nmea: Annotated[
         str,
@@ -67,7 +68,8 @@ def stream(
     nodata = nodata or np.atleast_1d(configuration.table.get("nodata", [])).tolist()
     if nmea and (weight or strict):
         raise UsageError("--weight and --strict are for lines of text; leave them out with --nmea")
-    said = StreamOptions(opt.split_names(x), y, weight, nodata, configuration, method, setting, is_log=bool(nmea))
+    columns = opt.split_names(x), y, weight, nodata
+    said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs or configuration.crs)
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
@@ -77,7 +79,7 @@ def stream(
         return
     with map_writer(map_file, continues=True) as writer:
         model, parser = _open_map(writer, said)
-        session = StreamSession(model, parser, half_width, report_every, writer, save_every)
+        session = StreamSession(model, parser, half_width, report_every, writer, save_every, crs=said.crs)
         run_stream(session, _lines(session, nmea, strict=strict, force=force))
 
 
@@ -101,6 +103,8 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
         return said.new_estimator(), said.parser_of_new_map()
     if said.method or said.settings:
         raise UsageError(f"{writer.path} exists and keeps its settings; leave out --method and --set")
+    if said.crs != said.configuration.crs:
+        raise UsageError(f"{writer.path} exists and keeps its coordinates; leave out --crs")
     model = writer.load()
     require_online(model)
     require_weights(model, said.weight)
@@ -131,6 +135,8 @@ def _parse_lines(session: Session, descriptor: int, strict: bool, force: bool) -
         for text, number in zip(texts, numbers, strict=False):
             try:
                 line = session.parser.parse(text)
+                if line is not None:
+                    session.check_place(line)
                 if line is not None and line.y is not None and not force:
                     session.check(line)
             except LineError as error:

@@ -7,6 +7,7 @@ import numpy as np
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
 
@@ -69,7 +70,10 @@ def columns_of_map(
 
 def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> list[str]:
     """As the user says; otherwise by the map's names or, in a table without names, by place."""
-    expected = input_names(model)
+    expected, known = input_names(model), coordinates(model)
+    if table.crs and known is not None and short_name(table.crs) != known.name:
+        remedy = "convert them with geopandas (to_crs), or fit a map of their own"
+        raise TableError(f"the data are in {short_name(table.crs)}, and the map is in {known.name}; {remedy}")
     if x and len(x) != len(expected):
         raise TableError(f"--x names {len(x)} columns in place of {len(expected)}: {', '.join(expected)}")
     if x or set(expected) <= set(table.names):

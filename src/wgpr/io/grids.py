@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.labels import Label
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def plan_grid(
     names, varying = input_names(model), varying_columns(model, at)
     labels = [names[column] for column in varying]
     if region is None and len(varying) > 2:  # such a grid is large and rarely wanted
-        middle = model.bounds_.mean(axis=0)
+        middle = user_bounds(model).mean(axis=0)
         values = ", ".join(f"{names[column]!r}: {middle[column]:.3g}" for column in varying[2:])
         raise ValueError(
             f"{len(varying)} inputs would vary ({', '.join(labels)}) and a map has 2; "
@@ -154,7 +155,9 @@ def plan_grid(
 
 
 def input_names(model: "EnsembleRegressor") -> list[str]:
-    """Names of the d inputs."""
+    """Names of the d inputs, as the user gives them."""
+    if (known := coordinates(model)) is not None:
+        return list(known.names)
     names = getattr(model, "feature_names_in_", None)
     return [f"x{column + 1}" for column in range(model.bounds_.shape[1])] if names is None else [*map(str, names)]
 
@@ -183,18 +186,26 @@ def require_one_output(model: "EnsembleRegressor") -> None:
 
 
 def named(model: "EnsembleRegressor", X: Array) -> Any:
-    """Inputs (n, d) as a frame with the model's column names, if it was fitted with a frame."""
-    if not hasattr(model, "feature_names_in_"):
+    """Inputs (n, d) of the user as the model takes them: in its coordinates, with its names if it has names."""
+    return framed(model, for_model(model, X))
+
+
+def framed(model: "EnsembleRegressor", X: Array) -> Any:
+    """Inputs (n, d) in the coordinates of the model, as a frame with its names if it was fitted with a frame."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
         return X
     import pandas as pd
 
-    return pd.DataFrame(X, columns=input_names(model))
+    return pd.DataFrame(X, columns=[*map(str, names)])
 
 
 def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list[int]:
     """The inputs that are not in `at`, in the order of a region: west to east first."""
-    names = input_names(model)
+    names, known = input_names(model), coordinates(model)
     varying = [column for column in range(len(names)) if column not in _fixed_columns(names, at)]
+    if known is not None:
+        return sorted(varying, key=[*known.columns, *varying].index)
     return sorted(varying, key=lambda column: Label.parsed(names[column]).name.lower() not in _WEST_TO_EAST)
 
 
@@ -203,7 +214,7 @@ def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None, margi
 
     margin : added on each side, as a fraction of the range.
     """
-    low, high = model.bounds_[:, varying_columns(model, at)]
+    low, high = user_bounds(model)[:, varying_columns(model, at)]
     around_a_constant = np.maximum(1.0, 0.01 * np.abs(low))
     wider = np.where(high > low, margin * (high - low), around_a_constant)
     return tuple(np.stack([low - wider, high + wider], axis=1).ravel().tolist())

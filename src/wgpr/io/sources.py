@@ -7,6 +7,7 @@ import codecs
 import csv
 import gzip
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice, product
 from math import nan
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -130,7 +132,11 @@ def text_source(name: str, file: Any, format: TableFormat) -> Source:
         raw = io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
     if is_log or looks_like_nmea(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES]):
         return LogSource(name, NmeaLog(raw), "line")
-    return TextSource(name, raw, format)
+    source = TextSource(name, raw, format)
+    beside = Path(name).with_suffix(".prj")  # as GIS write it
+    if name != "standard input" and beside.is_file():
+        source.crs = beside.read_text(encoding="utf-8", errors="replace").strip()
+    return source
 
 
 def number(cell: object, decimal: str) -> float | None:
@@ -359,6 +365,7 @@ class ParquetSource(Source):
     def __init__(self, path: str, parquet_file: Any) -> None:
         self.file, self._parquet_file = path, parquet_file
         self.names = tuple(parquet_file.schema_arrow.names)
+        self.crs = _crs_of_parquet(parquet_file.schema_arrow.metadata or {})
         self.n_default = len(self.names)
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
@@ -371,6 +378,16 @@ class ParquetSource(Source):
             n_read += batch.num_rows
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             yield range(n_read - batch.num_rows + 1, n_read + 1), columns
+
+
+def _crs_of_parquet(metadata: dict[bytes, bytes]) -> str:
+    """The system that the metadata of GeoParquet name, as PROJJSON; empty if they name none."""
+    try:
+        geo = json.loads(metadata[b"geo"])
+        crs = geo["columns"][geo["primary_column"]]["crs"]
+        return json.dumps(crs) if isinstance(crs, dict) else ""
+    except (LookupError, TypeError, ValueError):
+        return metadata.get(b"crs", b"").decode(errors="replace")
 
 
 def require_pyarrow(module: str) -> Any:
@@ -394,6 +411,8 @@ class NpzSource(Source):
             for name in file.files:
                 with suppress(ValueError):  # an array of objects is no column
                     arrays[name] = np.asarray(file[name])
+        if "crs" in arrays and arrays["crs"].ndim == 0 and arrays["crs"].dtype.kind == "U":
+            self.crs = str(arrays["crs"])
         columns = {name: array for name, array in arrays.items() if array.ndim == 1}
         for name, array in arrays.items():
             if array.ndim == 2:
