@@ -305,11 +305,11 @@ def test_all_commands_speak_degrees(wgpr):
     wgpr("fit", "all.csv", "-o", "all.map", *QUICK)
     one, other = (predict_at(load(name), rows[:, :2], return_std=True) for name in ("lake.map", "all.map"))
     np.testing.assert_array_equal(one, other)
-    code, out, _ = wgpr("predict", "lake.map", "places.csv")
+    _, out, _ = wgpr("predict", "lake.map", "places.csv")
     answers = np.array([line.split(",") for line in out.splitlines()[1:]], dtype=float)
     np.testing.assert_allclose(answers[:, :2], rows[250:, :2])
     np.testing.assert_allclose(answers[:, 2], rows[250:, 2], atol=0.5)
-    code, out, _ = wgpr("evaluate", "lake.map", "b.csv", "--json")
+    _, out, _ = wgpr("evaluate", "lake.map", "b.csv", "--json")
     assert json.loads(out)["rmse"] < 0.2
     content = json.loads(wgpr("info", "lake.map", "--json")[1])
     assert content["inputs"] == ["longitude", "latitude"]

@@ -60,6 +60,17 @@ Crs = Annotated[
 ]
 Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
 Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY.")]
+MaskStd = Annotated[
+    float | None, typer.Option(metavar="S", help="No data where the standard deviation of an observation is above S.")
+]
+MaskDistance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="D",
+        help="No data farther than D from the nearest pseudo-input, which stands for the data near it. In metres if "
+        "the map has a coordinate reference system.",
+    ),
+]
 At = Annotated[
     list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input, if there are more than two. Repeatable.")
 ]

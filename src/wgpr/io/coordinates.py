@@ -163,6 +163,18 @@ class Coordinates:
             converted[:, [x, y]] *= self._metres
         return converted
 
+    def cf_attributes(self) -> dict[str, Any]:
+        """Of the variable that describes the user's system in NetCDF files, by the CF conventions."""
+        return {name: value for name, value in _crs(self.user).to_cf().items() if isinstance(value, str | float)}
+
+    def cf_axis(self, column: int) -> tuple[str, str]:
+        """Standard name and unit of x or y."""
+        place = self.columns.index(column)
+        if self.is_geographic:
+            return (("longitude", "degrees_east"), ("latitude", "degrees_north"))[place]
+        unit = str(_crs(self.user).axis_info[0].unit_name)
+        return f"projection_{'xy'[place]}_coordinate", {"metre": "m", "kilometre": "km"}.get(unit, unit)
+
     def transformed(self, x: ArrayLike, y: ArrayLike, target: str = WGS84) -> tuple[Array, Array]:
         """Places of the user in another system."""
         return _transformer(self.user, target, get_ident()).transform(x, y)
