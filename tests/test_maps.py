@@ -38,7 +38,7 @@ from streams import (
 from wgpr import Barycenter, Hyperparameters, MapError, RationalQuadratic, Wasserstein, WGPRegressor, load
 from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.territories import TerritorySettings, Learning
+from wgpr.ensemble.territories import Learning, TerritorySettings
 from wgpr.gp.sparse import SparseLearner
 from wgpr.io import container
 from wgpr.io.arrays import unpack_models

@@ -391,8 +391,8 @@ def test_damaged_files(file):
 def test_files_that_cannot_be_read(tmp_path, file, monkeypatch):
     assert message(str(tmp_path / "no.csv")) == "no.csv does not exist; check the name and the folder"
     assert "is a folder; name the files in it" in message(str(tmp_path))
-    kinds = ".csv, .tsv, .txt, .xyz, .csv.gz, .tsv.gz, .txt.gz, .xyz.gz, .parquet, .npz"
-    assert message(file("", "a.xlsx")) == f"a.xlsx is of no known kind; the name must end with one of {kinds}"
+    kinds = ".csv, .tsv, .txt, .xyz, .csv.gz, .tsv.gz, .txt.gz, .xyz.gz, .parquet, .npz, .nmea, .nmea.gz, .log, .tlog"
+    assert message(file("", "a.docx")) == f"a.docx is of no known kind; the name must end with one of {kinds}"
     path = file(DIALECTS["commas"])
     monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
     assert message(path) == "survey.csv may not be read; ask for permission to read it"

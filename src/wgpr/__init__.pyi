@@ -12,6 +12,7 @@ from .fleet.offsets import Offset
 from .fleet.sharded import ShardedRegressor
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
+from .io.coordinates import predict_at
 from .io.maps import apply, diff, load
 from .rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from .rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
@@ -46,4 +47,5 @@ __all__ = [
     "diff",
     "load",
     "merge",
+    "predict_at",
 ]

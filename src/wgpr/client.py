@@ -103,6 +103,7 @@ class Map:
         weight: str | None = None,
         method: str = "wgpr",
         settings: Mapping[str, Any] | None = None,
+        crs: str | None = None,
     ) -> Self:
         """Make the map. If it exists with the same columns and settings, nothing changes; with others it is an error.
 
@@ -110,10 +111,13 @@ class Map:
         ----------
         inputs, target : names of the columns; weight : name of the weights, if rows have weights.
         method, settings : as `wgpr settings` lists them.
+        crs : coordinate reference system of x and y, such as EPSG:4326; the service needs pyproj.
         """
         content = {"inputs": list(inputs), "target": target, "method": method, "settings": _plain(settings or {})}
         if weight is not None:
             content["weight"] = weight
+        if crs is not None:
+            content["crs"] = crs
         self._definition = self._request("PUT", content=content).json()["definition"]
         return self
 

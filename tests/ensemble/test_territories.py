@@ -11,7 +11,7 @@ import pytest
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.cuts import Cuts, adjacent, route
-from wgpr.ensemble.territories import Territories, TerritorySettings, Learning, learn
+from wgpr.ensemble.territories import Learning, Territories, TerritorySettings, learn
 from wgpr.ensemble.territory import Territory, fitted
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
 

@@ -18,8 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wgpr
 from running_service import NAMES, as_csv, learned_here, make_map, send, survey
+from wgpr.io.coordinates import coordinates_of
 from wgpr.io.grids import TooManyNodesError, plan_grid
-from wgpr.io.rows import ANSWER, answer, interval_half_width
+from wgpr.io.rows import ANSWER, answer, interval_half_width, learn_rows
 from wgpr.io.settings import new_estimator
 
 CSV, LINES, COLUMNS = "text/csv", "application/x-ndjson", "application/json"
@@ -63,9 +64,35 @@ def test_a_map_is_made_once(client, pond):
     same = {"inputs": ["east", "north"], "target": "depth", "settings": {"random_state": 0}}
     again = client.put(pond, json=same)
     assert again.status_code == 200
-    assert again.json()["definition"] == {**same, "weight": None, "method": "wgpr"}
+    assert again.json()["definition"] == {**same, "weight": None, "method": "wgpr", "crs": None}
     for other in ({"target": "height"}, {"settings": {"random_state": 1}}, {"inputs": ["north", "east"]}):
         assert_problem(client.put(pond, json=same | other), 409, "exists with other columns or settings")
+
+
+def test_a_map_speaks_the_coordinates_of_its_rows(client):
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    east, north, depth = np.array(survey(120)).T
+    longitude, latitude = -76.33 + 1e-3 * east, 44.56 + 1e-3 * north
+    rows, names = np.column_stack([longitude, latitude, depth]), ("lon", "lat", "depth")
+    path = make_map(client, "lake", inputs=("lon", "lat"), crs="EPSG:4326", settings={"random_state": 0})
+    assert send(client, f"{path}/rows?wait=learned", as_csv(rows, names)).status_code == 200
+    here = new_estimator("wgpr", {"random_state": 0})
+    here.crs_ = coordinates_of("EPSG:4326", ["lon", "lat"])
+    learn_rows(here, rows, None, names)
+    answers = send(client, f"{path}/predict", as_csv(rows[:5, :2], names[:2]))
+    expected = answer(here, rows[:5, :2], interval_half_width(0.95))
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(answers.text))["mean"], expected[0], rtol=1e-6)
+    extent = client.get(path).json()["extent"]
+    np.testing.assert_allclose(extent["lon"], [longitude.min(), longitude.max()], atol=2e-3)
+    collection = client.get("/collections/lake").json()
+    assert collection["crs"] == ["CRS84"]
+    grid = client.get(f"{path}/grid", headers={"Accept": NETCDF}, params={"width": 5, "height": 4})
+    assert set(xr.load_dataset(io.BytesIO(grid.content), engine="scipy").dims) == {"lon", "lat"}
+    assert_problem(send(client, f"{path}/rows", "lon,lat,depth\n-76,95,3\n"), 422, "no place near the map")
+    assert_problem(send(client, f"{path}/predict", "lon,lat\n-76,95\n"), 422, "no place near the map")
+    assert_problem(client.get(f"{path}/tiles/mean/0/0/1"), 422, "no place near the map")
+    assert client.delete(path).status_code == 204
+    assert_problem(client.put("/maps/other", json={"inputs": ["a", "b"], "target": "c", "crs": "/etc/passwd"}), 422)
 
 
 @pytest.mark.parametrize("settings", [{}, {"random_state": None}])

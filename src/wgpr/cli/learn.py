@@ -26,6 +26,7 @@ from wgpr.cli.console import (
     uninterrupted,
     warn,
 )
+from wgpr.cli.georeference import choose_crs_of_table
 from wgpr.cli.plausibility import TableCheck, note_tables
 from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
@@ -60,6 +61,7 @@ def fit(
     shards: opt.Shards = 1,
     engine: opt.EngineName = "processes",
     address: opt.Address = "",
+    crs: opt.Crs = "",
     *,
     tables: dict[str, Any],
 ) -> None:
@@ -77,6 +79,7 @@ def fit(
     with map_writer(output) as writer, _fleet(model, shards, engine, address) as fleet:
         table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
+        choose_crs_of_table(model, crs or configuration.crs, table, columns[: -1 - bool(weight)])
         exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, fleet=fleet))
 
 
@@ -323,3 +326,5 @@ def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: 
         f"learned {format_count(n_rows, 'row')} in {seconds:.1f} s ({n_rows / seconds:,.0f} rows/s){skipped}: "
         f"{format_count(model.n_models_, 'model')}{waiting}"
     )
+    for note in table.notes:
+        inform(note)

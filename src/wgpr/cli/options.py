@@ -19,8 +19,8 @@ METHOD_NAMES = ", ".join(METHODS)
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
 _FILES = (
-    "CSV, TSV, Parquet or NPZ files, read one after the other. Files of a pattern such as 'line*.csv' are "
-    "read in natural order (line2 before line10); - is standard input."
+    "CSV, TSV, Parquet or NPZ files, or logs of NMEA 0183 (.nmea) or MAVLink (.tlog), read one after the other. Files "
+    "of a pattern such as 'line*.csv' are read in natural order (line2 before line10); - is standard input."
 )
 DataFiles = Annotated[list[str], typer.Argument(metavar="DATA", help=_FILES)]
 DataFilesIfAny = Annotated[
@@ -53,8 +53,29 @@ Settings = Annotated[
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting of the method, see 'wgpr settings'. Repeatable."),
 ]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file. By default wgpr.toml, if it exists.")]
+Crs = Annotated[
+    str,
+    typer.Option(
+        "--crs",
+        metavar="SYSTEM",
+        help="Coordinate reference system of x and y: EPSG:4326, WKT, or a .prj file. Degrees are learned in metres. "
+        "By default that of the file, or EPSG:4326 for columns with names such as lon and lat; 'none' learns them as "
+        "they are. Needs wgpr[geo].",
+    ),
+]
 Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
 Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY.")]
+MaskStd = Annotated[
+    float | None, typer.Option(metavar="S", help="No data where the standard deviation of an observation is above S.")
+]
+MaskDistance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="D",
+        help="No data farther than D from the nearest pseudo-input, which stands for the data near it. In metres if "
+        "the map has a coordinate reference system.",
+    ),
+]
 At = Annotated[
     list[str], typer.Option(metavar="NAME=VALUE", help="Fix an input, if there are more than two. Repeatable.")
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.known_range import KnownRange
 from wgpr.io.tables import Chunk, TableError
 
@@ -31,6 +32,7 @@ class TableCheck:
         self.has_weights, self._skip = has_weights, skip
         self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
+        self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
         self._files: dict[str, tuple[int, str]] = {}  # number of rows before a file, and its fingerprint
         self._sample: Array | None = None
@@ -40,6 +42,7 @@ class TableCheck:
         rows, weights = self.split(chunk)
         if weights is not None:
             _check_weights(chunk, weights)
+        _check_places(chunk, rows[:, :-1], self._coordinates)
         without_weights = replace(chunk, values=rows)
         for problem in (*self._repetition(without_weights), *self._far_values(without_weights)):
             if self._is_strict:
@@ -111,6 +114,14 @@ def _check_weights(chunk: Chunk, weights: Array) -> None:
             f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[-1]!r}: {weights[row]:.15g} is no weight; "
             f"a weight is between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}; leave out rows of no weight"
         )
+
+
+def _check_places(chunk: Chunk, X: Array, known: Coordinates | None) -> None:
+    if known is not None and (is_outside := known.is_outside(X)).any():
+        row = int(np.argmax(is_outside))
+        place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
+        fault = f"{place} is no place near the map in {known.name}"
+        raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
 
 
 def _fingerprint(rows: Array, n_head: int) -> str:

@@ -9,14 +9,17 @@ import typer
 from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout
+from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
+from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, named, plan_grid, predict_one_output, predict_plan
+from wgpr.io.grids import MOST_NODES, input_names, masked, named, plan_grid, predict_one_output, predict_plan
+from wgpr.io.rasters import MOST_NODES as MOST_RASTER_NODES
+from wgpr.io.rasters import Mask, check_raster, write_raster
 from wgpr.io.rows import ANSWER, answer
 from wgpr.io.tables import Chunk, Table, expand, write_table
 from wgpr.metrics import RunningScores, Scores
@@ -61,28 +64,45 @@ def predict(
 
 def grid(
     map_file: opt.MapFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.nc", help="A NetCDF file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A .tif, .bag or .nc file.")],
     region: opt.Region = "",
     spacing: opt.Spacing = "",
     at: opt.At = [],  # noqa: B006
+    mask_std: opt.MaskStd = None,
+    mask_distance: opt.MaskDistance = None,
 ) -> None:
-    """Predict on a regular grid, as NetCDF with CF attributes for xarray, QGIS or GMT.
+    """Predict on a regular grid: a GeoTIFF, a BAG, or NetCDF with CF attributes.
 
-    Example: `wgpr grid lake.map --region 0,6.3,0,5.8 --spacing 0.02 -o lake.nc`
+    A GeoTIFF (cloud-optimised) has the bands mean and std, a BAG elevation and uncertainty; both may be larger than
+    memory, and need wgpr[geo]. NetCDF also has the uncertainty of the field and the local models.
+
+    Example: `wgpr grid lake.map --spacing 0.0001 --mask-distance 50 -o lake.tif`
     """
     edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
-    opt.check_output(output, map_file, endings=(".nc",))
-    model = read_map(map_file)
+    opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
+    is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
     with opt.errors_of_usage():
+        mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        plan = plan_grid(model, edges, steps, at=fixed)
+        plan = plan_grid(model, edges, steps, at=fixed, max_nodes=MOST_RASTER_NODES if is_raster else MOST_NODES)
+        if is_raster:
+            check_raster(output, model, plan)
     learn_waiting_rows(model)
-    with progress_bar("predicting", plan.size) as show:
-        dataset = predict_plan(model, plan, lambda n_done: show(n_done, format_count(n_done, "node")))
-    with replace_file(output) as temporary:
-        dataset.to_netcdf(temporary, engine="scipy")
-    inform(f"{' x '.join(map(str, plan.shape))} nodes: {output} ({format_size(output.stat().st_size)})")
-    _inform_outside(plan.n_outside(model.bounds_), plan.size)
+    with progress_bar("predicting", plan.size) as bar, replace_file(output) as temporary:
+
+        def show(n_done: int) -> None:
+            bar(n_done, format_count(n_done, "node"))
+
+        if is_raster:
+            n_masked = write_raster(output, temporary, model, plan, mask, show)
+        else:
+            dataset, n_masked = masked(plan, predict_plan(model, plan, show), mask.finder(model))
+            dataset.to_netcdf(temporary, engine="scipy")
+    without = f", {n_masked / plan.size:.0%} without data" if n_masked else ""
+    inform(f"{' x '.join(map(str, plan.shape))} nodes{without}: {output} ({format_size(output.stat().st_size)})")
+    if is_raster and coordinates(model) is None:
+        warn("the map has no coordinate reference system, so a GIS cannot place the grid; use wgpr fit with --crs")
+    _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
 
 
 @opt.with_table_options
@@ -143,11 +163,13 @@ def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> I
     n_outside, (low, high) = 0, model.bounds_
     with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
-            X = chunk.values[:, : len(low)]
+            X = for_model(model, chunk.values[:, : len(low)])
             n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
             yield chunk
             show(table.n_rows, format_count(table.n_rows, "row"))
     _inform_outside(n_outside, table.n_rows)
+    for note in table.notes:
+        inform(note)
 
 
 def _inform_outside(n_outside: int, n_places: int) -> None:

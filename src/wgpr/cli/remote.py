@@ -33,7 +33,7 @@ def remote_session(
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
             method, settings = chosen_settings(said.configuration, said.method, said.settings)
-            session.new_map = {"method": method, "settings": settings}
+            session.new_map = {"method": method, "settings": settings, "crs": said.crs.removeprefix("none") or None}
         if definition is None:
             inform(f"{url} does not exist yet; a new map is started")
         elif session.new_map:  # the service says whether it has these settings

@@ -10,19 +10,26 @@ from typing import cast
 import numpy as np
 
 from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
 from wgpr.cli.lines import Line, LineError, LineParser, format_answer
 from wgpr.cli.saving import MapWriter
 from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.rows import Forecasts, answer, n_seen
+from wgpr.io.track import COLUMNS
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing."""
+    """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing.
+
+    is_log : rows come from an instrument, which gives longitude, latitude and depth.
+    crs : coordinate reference system of a new map.
+    """
 
     inputs: Sequence[str]
     target: str
@@ -31,6 +38,8 @@ class StreamOptions:
     configuration: Configuration
     method: str
     settings: Sequence[str]
+    is_log: bool = False
+    crs: str = ""
 
     def new_estimator(self) -> OnlineRegressor:
         model = make_estimator(self.configuration, self.method, self.settings)
@@ -40,6 +49,8 @@ class StreamOptions:
 
     def parser_of_new_map(self) -> LineParser:
         inputs, target = self.inputs or self.configuration.x, self.target or self.configuration.y
+        if self.is_log:
+            inputs, target = inputs or COLUMNS[:2], target or COLUMNS[2]
         return LineParser(inputs, target, self.nodata, self.weight)
 
     def parser_of_map(self, name: str, inputs: Sequence[str], target: str, weight: str = "") -> LineParser:
@@ -61,6 +72,9 @@ class Session(ABC):
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = 0
         self._known, self._n_known = known, n_known
+
+    def check_place(self, line: Line) -> None:  # noqa: B027
+        """Raise a LineError for a row or a query at a place that the map cannot have."""
 
     def check(self, line: Line) -> None:
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
@@ -123,6 +137,7 @@ class StreamSession(Session):
     The scores do not depend on how many lines arrive at once.
 
     writer : of the map; None if it is not saved; save_every : seconds between two savings.
+    crs : coordinate reference system of a new map, as the user says.
     """
 
     def __init__(
@@ -133,6 +148,7 @@ class StreamSession(Session):
         report_every: int,
         writer: MapWriter | None = None,
         save_every: float = 60.0,
+        crs: str = "",
     ) -> None:
         known = KnownRange.of_map(model) if n_seen(model) else None
         super().__init__(parser, report_every, known, n_seen(model))
@@ -140,6 +156,19 @@ class StreamSession(Session):
         self.scores = self._forecasts.scores
         self._writer, self._save_every = writer, save_every
         self._n_saved, self._saved_at = 0, time.monotonic()
+        self._crs, self._is_begun = crs, n_seen(model) > 0
+
+    def check_place(self, line: Line) -> None:
+        """The first row of a new map says which coordinates it has."""
+        X = np.array([line.x], dtype=float)
+        if not self._is_begun and line.y is not None:
+            choose_crs(self.model, self._crs, "", self.parser.inputs, X)
+            self._is_begun = True
+        known = coordinates(self.model)
+        if known is not None and known.is_outside(X)[0]:
+            raise LineError(
+                f"has {', '.join(f'{x:.10g}' for x in line.x)}, which is no place near the map in {known.name}"
+            )
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""

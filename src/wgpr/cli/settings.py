@@ -18,7 +18,7 @@ from wgpr.io.tables import Table, TableFormat, expand
 
 DEFAULT_CONFIG = Path("wgpr.toml")
 
-_KEYS = {"method": str, "x": list, "y": str, "table": dict, "settings": dict}
+_KEYS = {"method": str, "x": list, "y": str, "crs": str, "table": dict, "settings": dict}
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Configuration:
     method: str = "wgpr"
     x: Sequence[str] = ()
     y: str | None = None
+    crs: str = ""
     table: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

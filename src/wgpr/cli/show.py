@@ -21,6 +21,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import settings_without_effect
 from wgpr.io import container
 from wgpr.io.columns import columns_of_map
+from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, plan_grid, target_name
 from wgpr.io.tables import expand
@@ -51,7 +52,8 @@ def summarize(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) 
         "steps": model._state.n_steps,
         "bytes": n_bytes,
         "compact": compact,
-        "extent": model.bounds_.T.tolist(),
+        "crs": None if model.crs_ is None else str(model.crs_),
+        "extent": user_bounds(model).T.tolist(),
         "models": _summarize_models(model) if model.n_models_ else [],
         "last_steps": [_summarize_step(record) for record in model.history_[-_STEPS_SHOWN:]],
     }
@@ -75,7 +77,7 @@ def _summarize_models(model: EnsembleRegressor) -> list[dict[str, Any]]:
             "amplitude": theta.amplitude,
             "lengthscales": theta.lengthscales.tolist(),
             "noise": theta.noise,
-            "extent": np.stack([Z.min(axis=0), Z.max(axis=0)], axis=1).tolist(),
+            "extent": np.concatenate(boxes_for_user(model, Z.min(axis=0)[None], Z.max(axis=0)[None])).T.tolist(),
         }
         for number, (local, theta, Z) in enumerate(parts)
     ]
@@ -104,6 +106,7 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
         "settings": ", ".join(f"{name}={value}" for name, value in used.items()),
         "without effect": f"{', '.join(unused)} (only for {other})" if unused else "",
         "inputs": ", ".join(f"{name} from {low:.10g} to {high:.10g}" for name, (low, high) in extents),
+        "coordinates": content["crs"] or "",
         "target": content["target"],
         "samples": f"{content['samples']:,}{waiting}",
         "models": f"{len(content['models']):,}",

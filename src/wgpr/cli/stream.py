@@ -38,7 +38,16 @@ def stream(
     report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows between two reports.")] = 1000,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a line that would be left out.")] = False,
     force: opt.Force = False,
+    crs: opt.Crs = "",
     nodata: opt.NoData = [],  # noqa: B006
+    nmea: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="Learn depths of NMEA 0183 from udp://HOST:PORT, serial:PORT?baud=4800, a file, or - for standard "
+            "input. udp://:10110 takes datagrams of this computer only, udp://0.0.0.0:10110 those of all.",
+        ),
+    ] = "",
 ) -> None:
     """Learn rows of standard input, and answer queries on standard output.
 
@@ -49,24 +58,42 @@ def stream(
     Ctrl-C. If it does not exist, a new one is started. Rows are in a journal beside the map until it is saved, so that
     none is lost if the command is killed.
 
+    With --nmea the rows are depths of an echo sounder with positions of a receiver, and there are no queries.
+
     Example: `tail -n +1 -f sonar.csv | wgpr stream lake.map --x east,north --y depth`
     """
     if (map_file is None) is (to == ""):
         raise UsageError("name one place for the rows: a MAP, or a map of a service with --to URL")
     half_width, configuration = opt.interval_half_width(level), read_configuration(config)
     nodata = nodata or np.atleast_1d(configuration.table.get("nodata", [])).tolist()
-    said = StreamOptions(opt.split_names(x), y, weight, nodata, configuration, method, setting)
+    if nmea and (weight or strict):
+        raise UsageError("--weight and --strict are for lines of text; leave them out with --nmea")
+    columns = opt.split_names(x), y, weight, nodata
+    said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs or configuration.crs)
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
         token = read_token(token_file)
         with remote_session(to, token, said, level, report_every, strict=strict, force=force) as remote:
-            run_stream(remote, strict=strict, force=force)
+            run_stream(remote, _lines(remote, nmea, strict=strict, force=force))
         return
     with map_writer(map_file, continues=True) as writer:
         model, parser = _open_map(writer, said)
-        session = StreamSession(model, parser, half_width, report_every, writer, save_every)
-        run_stream(session, strict=strict, force=force)
+        session = StreamSession(model, parser, half_width, report_every, writer, save_every, crs=said.crs)
+        run_stream(session, _lines(session, nmea, strict=strict, force=force))
+
+
+def _lines(session: Session, nmea: str, *, strict: bool, force: bool) -> Iterator[list[Line]]:
+    """The lines of a stream, in lists as they arrive.
+
+    nmea : address of an instrument, empty for standard input; strict : stop at a wrong line.
+    force : also learn rows far outside of what is known.
+    """
+    if not nmea:
+        return _parse_lines(session, sys.stdin.fileno(), strict, force)
+    from wgpr.cli.instruments import nmea_lines
+
+    return nmea_lines(session, nmea, force=force)
 
 
 def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, LineParser]:
@@ -76,20 +103,19 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
         return said.new_estimator(), said.parser_of_new_map()
     if said.method or said.settings:
         raise UsageError(f"{writer.path} exists and keeps its settings; leave out --method and --set")
+    if said.crs != said.configuration.crs:
+        raise UsageError(f"{writer.path} exists and keeps its coordinates; leave out --crs")
     model = writer.load()
     require_online(model)
     require_weights(model, said.weight)
     return model, said.parser_of_map(str(writer.path), input_names(model), target_name(model))
 
 
-def run_stream(session: Session, *, strict: bool, force: bool) -> None:
-    """Process the lines of standard input until it ends or is interrupted.
-
-    strict : stop at a wrong line; force : also learn rows far outside of what is known.
-    """
+def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
+    """Process the lines of a stream until it ends or is interrupted."""
     with interruptible():
         try:
-            for lines in _parse_lines(session, sys.stdin.fileno(), strict, force):
+            for lines in stream:
                 for text in session.process(lines):
                     sys.stdout.write(text + "\n")
                 sys.stdout.flush()
@@ -109,6 +135,8 @@ def _parse_lines(session: Session, descriptor: int, strict: bool, force: bool) -
         for text, number in zip(texts, numbers, strict=False):
             try:
                 line = session.parser.parse(text)
+                if line is not None:
+                    session.check_place(line)
                 if line is not None and line.y is not None and not force:
                     session.check(line)
             except LineError as error:

@@ -37,6 +37,8 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
     """
 
     random_state: Any
+    # How places of a survey become inputs, if its coordinates were projected (wgpr.io.coordinates); else None.
+    crs_: Any = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

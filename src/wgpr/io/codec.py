@@ -25,6 +25,7 @@ from wgpr.gp.sparse import SparseLearner
 from wgpr.io.arrays import Shape, pack_history, pack_models, read_array, unpack_history, unpack_models
 from wgpr.io.container import VERSION, Arrays, Contents, MapError, require
 from wgpr.io.conversion import converted_calibration, converted_header, converted_territories, is_old_default
+from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.territories import pack_territories, unpack_territories
 from wgpr.rules.calibration import Calibration
 from wgpr.rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
@@ -85,6 +86,40 @@ def from_json(value: Any) -> Any:
         raise MapError(f"{str(value)[:80]} is not a setting ({error})") from error
 
 
+def crs_to_json(estimator: Any) -> dict[str, Any]:
+    """The coordinates of an estimator as an entry of a header; no entry if it has none."""
+    known = coordinates(estimator)
+    if known is None:
+        return {}
+    about: dict[str, Any] = {
+        "user": known.user,
+        "model": known.model,
+        "names": list(known.names),
+        "columns": list(known.columns),
+    }
+    about |= {} if known.origin is None else {"origin": list(known.origin)}
+    return {"crs": about | ({"centre": known.centre} if np.isfinite(known.centre) else {})}
+
+
+def read_crs(header: Mapping[str, Any]) -> Coordinates | None:
+    """The coordinates of a header; pyproj is not needed to read them."""
+    about = header.get("crs")
+    if about is None:
+        return None
+    names, columns, centre = about["names"], about["columns"], about.get("centre", np.nan)
+    require(isinstance(names, list) and len(names) > 1 and _are_names(names, len(names)), "crs")
+    require(all(isinstance(about[name], str) and len(about[name]) < 100_000 for name in ("user", "model")), "crs")
+    require(isinstance(columns, list) and len(columns) == 2 and columns[0] != columns[1], "crs")
+    require(all(type(column) is int and 0 <= column < len(names) for column in columns), "crs")
+    require(isinstance(centre, float) and not abs(centre) > 1000.0, "crs")
+    origin = about.get("origin")
+    if origin is not None:
+        require(isinstance(origin, list) and len(origin) == 2, "crs")
+        require(all(isinstance(start, float) and abs(start) < 1e12 for start in origin), "crs")
+        origin = (origin[0], origin[1])
+    return Coordinates(about["user"], tuple(names), (columns[0], columns[1]), about["model"], origin, centre)
+
+
 # Estimator to contents
 
 
@@ -125,6 +160,7 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
         "units": to_json(state.units, "units"),
         "learner": to_json(state.learner, "kernel"),
     }
+    header |= crs_to_json(estimator)
     if tables := learned_tables(estimator):
         header["learned_tables"] = tables
     models: Arrays = {}
@@ -211,6 +247,9 @@ def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
     require(features is None or _are_names(features, n_features), "feature_names")
     estimator.n_features_in_, estimator.target_name_ = n_features, tuple(target) if isinstance(target, list) else target
     estimator._learned_tables = read_learned_tables(header)
+    if (known := read_crs(header)) is not None:
+        require(len(known.names) == n_features, "crs")
+        estimator.crs_ = known
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator

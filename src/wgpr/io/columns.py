@@ -7,12 +7,19 @@ import numpy as np
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
 
 # Words in the names of columns.
 _UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|rad|utm|wgs84)\b")
 _PAIRS = [("x", "y"), ("lon|long|lng|longitude", "lat|latitude"), ("east|easting", "north|northing")]
+_OF_LOGS = {
+    "longitude": _PAIRS[1][0],
+    "latitude": _PAIRS[1][1],
+    "depth": "depth|sounding",
+    "time": "time|timestamp|utc",
+}
 _HORIZONTAL = re.compile(r"\b(?:x|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b")
 _VERTICAL = re.compile(r"\b(?:z|depth|elev|elevation|height|altitude)\b")
 _MEASURED = re.compile(
@@ -63,7 +70,10 @@ def columns_of_map(
 
 def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> list[str]:
     """As the user says; otherwise by the map's names or, in a table without names, by place."""
-    expected = input_names(model)
+    expected, known = input_names(model), coordinates(model)
+    if table.crs and known is not None and short_name(table.crs) != known.name:
+        remedy = "convert them with geopandas (to_crs), or fit a map of their own"
+        raise TableError(f"the data are in {short_name(table.crs)}, and the map is in {known.name}; {remedy}")
     if x and len(x) != len(expected):
         raise TableError(f"--x names {len(x)} columns in place of {len(expected)}: {', '.join(expected)}")
     if x or set(expected) <= set(table.names):
@@ -74,6 +84,12 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
         f"the data have the columns {', '.join(table.names)} and the map needs {', '.join(expected)}; "
         "say which are which with --x"
     )
+
+
+def column_of_log(name: str) -> str | None:
+    """The column of an instrument's log that a name stands for: longitude, latitude, depth or time."""
+    words = _words(name)
+    return next((column for column, pattern in _OF_LOGS.items() if re.fullmatch(pattern, words)), None)
 
 
 def _has_no_header(table: Table) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import Coordinates, coordinates, for_model, user_bounds
 from wgpr.labels import Label
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ _GEOGRAPHIC = {
     "lat": ("latitude", "degrees_north"),
     "latitude": ("latitude", "degrees_north"),
 }
+
+
+_GRID_MAPPING = "crs"  # the variable of a NetCDF file that describes the coordinates
 
 
 class TooManyNodesError(ValueError):
@@ -117,6 +121,23 @@ def predict_plan(model: "EnsembleRegressor", plan: GridPlan, show: Callable[[int
     return _as_dataset(model, plan, _predict_nodes(model, plan, show))
 
 
+def masked(
+    plan: GridPlan, grid: "xr.Dataset", is_masked: Callable[[Array, Array], NDArray[np.bool_]]
+) -> "tuple[xr.Dataset, int]":
+    """A grid without data at some nodes, and how many these are. The index of the model stays.
+
+    is_masked : says of places (n, d) and standard deviations (n,) which have no data.
+    """
+    std, has_none = grid["std"].to_numpy().ravel(), np.zeros(plan.size, dtype=bool)
+    for first in range(0, plan.size, _PIECE):
+        piece = slice(first, min(first + _PIECE, plan.size))
+        has_none[piece] = is_masked(plan.inputs(piece), std[piece])
+    if not has_none.any():
+        return grid, 0
+    shown = {name: grid[name].where(~has_none.reshape(plan.shape)) for name in ("mean", "std", "std_latent")}
+    return grid.assign(shown), int(has_none.sum())
+
+
 def plan_grid(
     model: "EnsembleRegressor",
     region: Numbers = None,
@@ -133,7 +154,7 @@ def plan_grid(
     names, varying = input_names(model), varying_columns(model, at)
     labels = [names[column] for column in varying]
     if region is None and len(varying) > 2:  # such a grid is large and rarely wanted
-        middle = model.bounds_.mean(axis=0)
+        middle = user_bounds(model).mean(axis=0)
         values = ", ".join(f"{names[column]!r}: {middle[column]:.3g}" for column in varying[2:])
         raise ValueError(
             f"{len(varying)} inputs would vary ({', '.join(labels)}) and a map has 2; "
@@ -145,7 +166,7 @@ def plan_grid(
         if region is None:
             n_steps = np.ceil((edges[:, 1] - edges[:, 0]) / spacing - 1e-9)  # edges move apart to whole steps
             edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
-    steps = _checked_spacing(spacing, edges, labels)
+    steps = _checked_spacing(spacing, edges, labels, max(max_nodes, MOST_NODES))
     n_steps = np.floor((edges[:, 1] - edges[:, 0]) / steps * (1.0 + 1e-12) + 1e-9).astype(int)
     if (n_nodes := prod(n + 1 for n in n_steps.tolist())) > max_nodes:
         raise TooManyNodesError(f"the grid has {n_nodes:,} nodes, and {max_nodes:,} are the most; ask for fewer")
@@ -154,7 +175,9 @@ def plan_grid(
 
 
 def input_names(model: "EnsembleRegressor") -> list[str]:
-    """Names of the d inputs."""
+    """Names of the d inputs, as the user gives them."""
+    if (known := coordinates(model)) is not None:
+        return list(known.names)
     names = getattr(model, "feature_names_in_", None)
     return [f"x{column + 1}" for column in range(model.bounds_.shape[1])] if names is None else [*map(str, names)]
 
@@ -183,18 +206,26 @@ def require_one_output(model: "EnsembleRegressor") -> None:
 
 
 def named(model: "EnsembleRegressor", X: Array) -> Any:
-    """Inputs (n, d) as a frame with the model's column names, if it was fitted with a frame."""
-    if not hasattr(model, "feature_names_in_"):
+    """Inputs (n, d) of the user as the model takes them: in its coordinates, with its names if it has names."""
+    return framed(model, for_model(model, X))
+
+
+def framed(model: "EnsembleRegressor", X: Array) -> Any:
+    """Inputs (n, d) in the coordinates of the model, as a frame with its names if it was fitted with a frame."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
         return X
     import pandas as pd
 
-    return pd.DataFrame(X, columns=input_names(model))
+    return pd.DataFrame(X, columns=[*map(str, names)])
 
 
 def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list[int]:
     """The inputs that are not in `at`, in the order of a region: west to east first."""
-    names = input_names(model)
+    names, known = input_names(model), coordinates(model)
     varying = [column for column in range(len(names)) if column not in _fixed_columns(names, at)]
+    if known is not None:
+        return sorted(varying, key=[*known.columns, *varying].index)
     return sorted(varying, key=lambda column: Label.parsed(names[column]).name.lower() not in _WEST_TO_EAST)
 
 
@@ -203,7 +234,7 @@ def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None, margi
 
     margin : added on each side, as a fraction of the range.
     """
-    low, high = model.bounds_[:, varying_columns(model, at)]
+    low, high = user_bounds(model)[:, varying_columns(model, at)]
     around_a_constant = np.maximum(1.0, 0.01 * np.abs(low))
     wider = np.where(high > low, margin * (high - low), around_a_constant)
     return tuple(np.stack([low - wider, high + wider], axis=1).ravel().tolist())
@@ -266,7 +297,7 @@ def _checked_region(region: Any, names: Sequence[str]) -> Array:
     return edges
 
 
-def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
+def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str], max_nodes: int) -> Array:
     """The spacing of each of the k inputs that vary: (k,)."""
     numbers, widths = _finite_numbers("spacing", spacing), edges[:, 1] - edges[:, 0]
     if len(numbers) not in (1, len(edges)):
@@ -277,10 +308,10 @@ def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
             wanted = f"above 0 and at most the width of the region, {width:g}"
             raise ValueError(f"spacing must be {wanted}, got {step:g} for {name}")
     log_nodes = float((np.log10(widths) - np.log10(steps)).sum())  # a tiny spacing would overflow
-    if log_nodes > log10(MOST_NODES):
-        n_each = MOST_NODES ** (1.0 / len(steps))
+    if log_nodes > log10(max_nodes):
+        n_each = max_nodes ** (1.0 / len(steps))
         enough = ", ".join(f"{1.1 * width / n_each:.2g}" for width in widths.tolist())
-        most = f"{MOST_NODES:,} are the most"
+        most = f"{max_nodes:,} are the most"
         raise TooManyNodesError(f"spacing makes 10^{log_nodes:.1f} nodes, and {most}; a spacing of {enough} would do")
     return steps
 
@@ -320,10 +351,10 @@ def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str,
     import xarray as xr
 
     keys, (target, unit) = _coordinate_keys(plan.names, values), Label.parsed(target_name(model))
-    coordinates: dict[str, Any] = {}
+    places: dict[str, Any] = {}
     for column, place in {**plan.axes, **plan.fixed}.items():
         dimension = keys[column] if column in plan.axes else ()
-        coordinates[keys[column]] = dimension, place, _coordinate_attributes(plan, column)
+        places[keys[column]] = dimension, place, _coordinate_attributes(plan, column, coordinates(model))
     described = {
         "mean": _described(f"mean of {target}", unit) | {"ancillary_variables": "std std_latent model"},
         "std": _described(f"standard deviation of an observation of {target}", unit),
@@ -337,7 +368,11 @@ def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str,
         "title": f"{target} by Gaussian process regression",
         "source": source_of(model),
     }
-    grid = xr.Dataset(variables, coordinates, attributes)
+    grid = xr.Dataset(variables, places, attributes)
+    if (known := coordinates(model)) is not None and len(plan.axes) == 2:
+        for variable in grid.data_vars.values():
+            variable.attrs["grid_mapping"] = _GRID_MAPPING
+        grid[_GRID_MAPPING] = (), np.int32(0), known.cf_attributes()
     for coordinate in grid.coords.values():
         coordinate.encoding["_FillValue"] = None  # CF: coordinates have no gaps
     return grid
@@ -359,11 +394,13 @@ def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str
     return keys
 
 
-def _coordinate_attributes(plan: GridPlan, column: int) -> dict[str, str]:
+def _coordinate_attributes(plan: GridPlan, column: int, known: Coordinates | None) -> dict[str, str]:
     name, unit = Label.parsed(plan.names[column])
     attributes = _described(name, unit)
     if name.lower() in _GEOGRAPHIC and (unit or "deg").startswith(("deg", "°")):
         attributes["standard_name"], attributes["units"] = _GEOGRAPHIC[name.lower()]
+    if known is not None and column in known.columns:
+        attributes["standard_name"], attributes["units"] = known.cf_axis(column)
     if len(plan.axes) == 2 and column in plan.axes:
         attributes["axis"] = "YX"[[*plan.axes].index(column)]
     return attributes

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.grids import named, predict_one_output
+from wgpr.io.coordinates import user_bounds
+from wgpr.io.grids import framed, predict_one_output
 
 # Rows to be seen before a value can be called far outside.
 MIN_KNOWN = 20
@@ -51,12 +52,16 @@ class KnownRange:
 
     @classmethod
     def of_map(cls, model: EnsembleRegressor) -> "KnownRange":
-        """All inputs that a map has seen and, last, its targets: at pseudo-inputs, and of rows that wait."""
+        """All inputs that a map has seen and, last, its targets: at pseudo-inputs, and of rows that wait.
+
+        Inputs are those of the user.
+        """
         y = np.ravel(model._state.pending_y)
         if model.n_models_:
             X = np.concatenate(model.pseudo_inputs_)
-            y = np.append(y, predict_one_output(model, named(model, X[:: 1 + len(X) // _SAMPLE]))[0])
-        return cls.of_bounds(np.append(model.bounds_[0], y.min()), np.append(model.bounds_[1], y.max()))
+            y = np.append(y, predict_one_output(model, framed(model, X[:: 1 + len(X) // _SAMPLE]))[0])
+        low, high = user_bounds(model)
+        return cls.of_bounds(np.append(low, y.min()), np.append(high, y.max()))
 
     def is_far(self, rows: Array) -> NDArray[np.bool_]:
         """Which values of `rows` (n, k) are far outside."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.codec import ESTIMATORS, from_json, to_json
+from wgpr.io.codec import ESTIMATORS, crs_to_json, from_json, read_crs, to_json
 from wgpr.io.journal import Entry, Journal, JournalError
 from wgpr.io.rows import learn_rows, n_seen
 
@@ -213,11 +213,13 @@ def _with_seed(model: EnsembleRegressor) -> EnsembleRegressor:
 def _described(model: EnsembleRegressor) -> dict[str, Any]:
     """The class and the settings of an estimator as values of JSON, as map files have them."""
     settings = {name: to_json(value, name) for name, value in model.get_params(deep=False).items()}
-    return {"estimator": type(model).__name__, "settings": settings}
+    return {"estimator": type(model).__name__, "settings": settings, **crs_to_json(model)}
 
 
 def _unfitted(journal: Journal) -> OnlineRegressor:
     settings = {name: from_json(value) for name, value in journal.about["settings"].items()}
     estimator: Any = ESTIMATORS[journal.about["estimator"]](**settings)
     estimator._method()
+    if (known := read_crs(journal.about)) is not None:
+        estimator.crs_ = known
     return estimator

@@ -12,6 +12,7 @@ from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import for_model, settle
 from wgpr.io.grids import input_names, named, predict_one_output, require_one_output, target_name
 from wgpr.metrics import RunningScores
 
@@ -37,9 +38,16 @@ def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, colum
 
 
 def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
-    """Inputs and target of rows (n, d + 1), with the names that the model has or, before it has learned, `columns`."""
-    names = [*input_names(model), target_name(model)] if n_seen(model) else columns
-    return pd.DataFrame(rows[:, :-1], columns=list(names[:-1])), pd.Series(rows[:, -1], name=names[-1])
+    """Inputs and target of rows (n, d + 1) of the user, as the model takes them.
+
+    columns : names that the model gets with its first rows. Later ones get the names that it has.
+    """
+    known = settle(model, rows[:, :-1])
+    names = list(columns[:-1]) if known is None else known.model_names
+    if n_seen(model):
+        names = [*map(str, getattr(model, "feature_names_in_", input_names(model)))]
+    target = target_name(model) if n_seen(model) else columns[-1]
+    return pd.DataFrame(for_model(model, rows[:, :-1]), columns=names), pd.Series(rows[:, -1], name=target)
 
 
 def n_seen(model: EnsembleRegressor) -> int:

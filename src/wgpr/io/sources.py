@@ -1,22 +1,30 @@
-"""Files that hold tables: text, Parquet and NPZ. Each kind is a `Source`, which gives blocks of numbered rows."""
+"""Files that hold tables: text, Parquet, NPZ and logs of instruments.
+
+Each kind is a `Source`, which gives blocks of numbered rows.
+"""
 
 import codecs
 import csv
 import gzip
 import io
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice, product
 from math import nan
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from wgpr.gp.linalg import Array
+from wgpr.io.mavlink import MavlinkDecoder
+from wgpr.io.nmea import NmeaDecoder, looks_like_nmea, read_log
+from wgpr.io.track import COLUMNS, WGS84, Row
 
 Block = tuple[Sequence[int], list[Any]]
 
@@ -27,6 +35,7 @@ _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 _COMMON_MISSING = ["", "--", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _HEAD_LINES = 200
 _HEAD_CHARACTERS = 100_000
+_HEAD_BYTES = 1000
 _BLOCK_CHARACTERS = 1_000_000
 _END = "\x03"  # END OF TEXT, behind the last cell of each record
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
@@ -74,6 +83,7 @@ class Source:
     file : its name in messages; names : of all columns; n_default : how many of them to use if none are chosen.
     row : what messages call a row; has_header : whether columns have names there.
     decimal : the mark in cells that are text.
+    crs : coordinate reference system that the file names, empty if it names none.
     """
 
     file: str
@@ -82,6 +92,7 @@ class Source:
     row = "row"
     has_header = True
     decimal: str = "."
+    crs: str = ""
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
         """The lines or numbers of rows (n,), and k columns (n,) of numbers or of other cells; n is `n_rows` or less."""
@@ -90,6 +101,10 @@ class Source:
     def first_cells(self, position: int) -> Iterable[Any]:
         """Cells of a column in the first rows."""
         return next((columns[0] for _, columns in self.blocks([position], _HEAD_LINES)), ())
+
+    def notes(self) -> list[str]:
+        """Sentences about what was left out of the rows that `blocks` has given so far."""
+        return []
 
 
 @contextmanager
@@ -101,9 +116,27 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
         parquet = require_pyarrow("pyarrow.parquet")
         with parquet.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as parquet_file:
             yield ParquetSource(path, parquet_file)
+    elif path.lower().endswith(".tlog"):
+        with open(path, "rb") as file:
+            yield LogSource(path, MavlinkLog(file), "packet")
     else:
         with open(path, "rb") as file:
-            yield TextSource(path, file, format)
+            yield text_source(path, file, format)
+
+
+def text_source(name: str, file: Any, format: TableFormat) -> Source:
+    """A table of text, or a log of NMEA sentences. file : buffered bytes."""
+    raw = io.BufferedReader(_Unclosed(file))
+    is_log = name.lower().endswith((".nmea", ".nmea.gz"))
+    if raw.peek(2)[:2] == b"\x1f\x8b" and is_log:
+        raw = io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
+    if is_log or looks_like_nmea(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES]):
+        return LogSource(name, NmeaLog(raw), "line")
+    source = TextSource(name, raw, format)
+    beside = Path(name).with_suffix(".prj")  # as GIS write it
+    if name != "standard input" and beside.is_file():
+        source.crs = beside.read_text(encoding="utf-8", errors="replace").strip()
+    return source
 
 
 def number(cell: object, decimal: str) -> float | None:
@@ -193,6 +226,66 @@ class TextSource(Source):
                 yield mark.join([str(start), record.removesuffix("\n"), f"{_END}\n"])
 
 
+class LogSource(Source):
+    """The log of an instrument: depths with their positions and times, as the log gives them.
+
+    row : what the numbers of rows count.
+    """
+
+    names = COLUMNS
+    n_default = 3  # the time only if it is asked for
+    crs = WGS84
+
+    def __init__(self, file: str, log: "NmeaLog | MavlinkLog", row: str) -> None:
+        self.file, self._log, self.row = file, log, row
+        self._rows = log.rows()
+        self._head: list[Row] = []
+
+    def first_cells(self, position: int) -> Iterable[Any]:
+        """Cells of a column in the first rows; `blocks` gives these rows too."""
+        self._head = self._head or list(islice(self._rows, _HEAD_LINES))
+        return [row[position] for row in self._head]
+
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """Numbers of lines or packets (n,), and columns of numbers."""
+        rows = chain(self._head, self._rows)
+        while block := list(islice(rows, n_rows)):
+            *columns, lines = zip(*block, strict=True)
+            yield lines, [np.array(columns[position]) for position in positions]
+
+    def notes(self) -> list[str]:
+        """One for each reason for which something was left out."""
+        return self._log.decoder.problems.sentences(self.file, self.row)
+
+
+class NmeaLog:
+    """A file of NMEA sentences."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.decoder = file, _required(NmeaDecoder)
+
+    def rows(self) -> Iterator[Row]:
+        return read_log(self._file, self.decoder)
+
+
+class MavlinkLog:
+    """A file of MAVLink packets."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.decoder = file, _required(MavlinkDecoder)
+
+    def rows(self) -> Iterator[Row]:
+        return self.decoder.read(self._file)
+
+
+def _required(decoder: Callable[[], Any]) -> Any:
+    """A decoder, or a sentence that says how to get its library."""
+    try:
+        return decoder()
+    except ImportError as error:
+        raise TableError(str(error)) from error
+
+
 class _Unclosed(io.RawIOBase):
     """The bytes of a file, which is closed by whoever opened it."""
 
@@ -272,6 +365,7 @@ class ParquetSource(Source):
     def __init__(self, path: str, parquet_file: Any) -> None:
         self.file, self._parquet_file = path, parquet_file
         self.names = tuple(parquet_file.schema_arrow.names)
+        self.crs = _crs_of_parquet(parquet_file.schema_arrow.metadata or {})
         self.n_default = len(self.names)
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
@@ -284,6 +378,16 @@ class ParquetSource(Source):
             n_read += batch.num_rows
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             yield range(n_read - batch.num_rows + 1, n_read + 1), columns
+
+
+def _crs_of_parquet(metadata: dict[bytes, bytes]) -> str:
+    """The system that the metadata of GeoParquet name, as PROJJSON; empty if they name none."""
+    try:
+        geo = json.loads(metadata[b"geo"])
+        crs = geo["columns"][geo["primary_column"]]["crs"]
+        return json.dumps(crs) if isinstance(crs, dict) else ""
+    except (LookupError, TypeError, ValueError):
+        return metadata.get(b"crs", b"").decode(errors="replace")
 
 
 def require_pyarrow(module: str) -> Any:
@@ -307,6 +411,8 @@ class NpzSource(Source):
             for name in file.files:
                 with suppress(ValueError):  # an array of objects is no column
                     arrays[name] = np.asarray(file[name])
+        if "crs" in arrays and arrays["crs"].ndim == 0 and arrays["crs"].dtype.kind == "U":
+            self.crs = str(arrays["crs"])
         columns = {name: array for name, array in arrays.items() if array.ndim == 1}
         for name, array in arrays.items():
             if array.ndim == 2:

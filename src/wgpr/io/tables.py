@@ -1,4 +1,4 @@
-"""Tables in files: numbers for the command line, chunk by chunk, from text, Parquet and NPZ, and back again.
+"""Tables in files: numbers for the command line, chunk by chunk, from text, Parquet, NPZ and logs, and back again.
 
 A `Table` is one or more files with the same columns. Its names are known at once, its values come as `Chunk`s, so that
 a file may be larger than memory.
@@ -24,13 +24,45 @@ from numpy.typing import NDArray
 
 from wgpr.gp.linalg import Array
 from wgpr.io.files import replace_file
-from wgpr.io.sources import Source, TableError, TableFormat, TextSource, number, numbers, open_source, require_pyarrow
+from wgpr.io.sources import Source, TableError, TableFormat, number, numbers, open_source, require_pyarrow, text_source
 
 __all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "write_table"]
 
 Columns = Sequence[NDArray[Any]]
 
-_READABLE = (".csv", ".tsv", ".txt", ".xyz", ".csv.gz", ".tsv.gz", ".txt.gz", ".xyz.gz", ".parquet", ".npz")
+_TEXT = (".csv", ".tsv", ".txt", ".xyz", ".csv.gz", ".tsv.gz", ".txt.gz", ".xyz.gz")
+_LOGS = (".nmea", ".nmea.gz", ".log", ".tlog")
+_READABLE = (*_TEXT, ".parquet", ".npz", *_LOGS)
+# How to convert files of other kinds, by the ending of their names.
+_CONVERSIONS = {
+    (".shp", ".gpkg", ".geojson", ".json", ".kml", ".gml", ".fgb", ".tab", ".gdb"): (
+        "convert it with geopandas: g = geopandas.read_file(name); "
+        'g.assign(x=g.geometry.x, y=g.geometry.y).drop(columns="geometry").to_csv("survey.csv")'
+    ),
+    (".las", ".laz"): (
+        "convert it with laspy and pandas: las = laspy.read(name); "
+        'pandas.DataFrame({"x": las.x, "y": las.y, "z": las.z}).to_parquet("survey.parquet")'
+    ),
+    (".xls", ".xlsx", ".ods", ".feather", ".arrow", ".pkl", ".h5", ".mat", ".dta", ".sas7bdat"): (
+        'convert it with pandas: pandas.read_excel(name).to_csv("survey.csv"), or read_feather, read_hdf and so on'
+    ),
+    (".tif", ".tiff", ".nc", ".grd", ".asc", ".bag", ".vrt"): (
+        "convert it with rioxarray and pandas: "
+        'rioxarray.open_rasterio(name).sel(band=1).to_dataframe("z").reset_index().dropna().to_csv("survey.csv")'
+    ),
+    (".all", ".kmall", ".s7k", ".gsf", ".jsf", ".xtf", ".raw", ".mb88", ".hsx", ".pds", ".wcd"): (
+        "convert it with MB-System: mblist -I name -O XYZ > survey.xyz"
+    ),
+    (".sl2", ".sl3", ".slg", ".son", ".rsd"): (
+        "convert it with the program of the sounder, SonarTRX or ReefMaster to CSV with longitude, latitude and depth"
+    ),
+    (".gpx", ".fit", ".tcx"): (
+        'convert it with geopandas: geopandas.read_file(name, layer="track_points"), and write its columns with to_csv'
+    ),
+    (".bin", ".ulg"): (
+        "convert it with pymavlink (mavlogdump.py --format csv --types DPTH name) or pyulog (ulog2csv name)"
+    ),
+}
 _WRITABLE = (".csv", ".tsv", ".parquet")
 _DAMAGE = (OSError, EOFError, ValueError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
 
@@ -55,6 +87,8 @@ class Table:
     names : the columns to be used if none are chosen.
     is_pipe : whether standard input is among them.
     n_rows : rows given so far by the last call of `chunks`; n_skipped : rows left out so far.
+    notes : sentences about what logs of instruments have left out, after the last of their rows.
+    crs : coordinate reference system that the first file names, empty if it names none.
     paths : files, "-" is standard input, which is text; format : how they are written, where that is not found out.
     """
 
@@ -64,6 +98,7 @@ class Table:
         self._paths, self._format = tuple(paths), format or TableFormat()
         self.is_pipe = "-" in paths
         self.n_rows = self.n_skipped = 0
+        self.notes: list[str] = []
         self._standard_input: Source | None = None
         self._check_columns()
 
@@ -91,7 +126,7 @@ class Table:
     def _check_columns(self) -> None:
         """Find the names, and that all files have them."""
         with self._opened(self._paths[0]) as first:
-            self._first_file, self._all_names = first.file, first.names
+            self._first_file, self._all_names, self.crs = first.file, first.names, first.crs
             self.names = first.names[: first.n_default]
         for path in self._paths[1:]:
             with self._opened(path) as other:
@@ -108,7 +143,7 @@ class Table:
         file = "standard input" if path == "-" else path
         try:
             if path == "-":
-                self._standard_input = self._standard_input or TextSource(file, sys.stdin.buffer, self._format)
+                self._standard_input = self._standard_input or text_source(file, sys.stdin.buffer, self._format)
                 yield self._standard_input
             else:
                 _check_file(path)
@@ -124,14 +159,17 @@ class Table:
 
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         self.n_rows = self.n_skipped = 0
+        self.notes = []
         for path in self._paths:
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
                     places = [_position(source.names, self._all_names[k], source.file) for k in positions]
                 yield from self._chunks_of(source, places, chunk_rows)
+                self.notes += source.notes()
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
+            why = "; ".join([why, *self.notes])
             files = ", ".join("standard input" if path == "-" else path for path in self._paths)
             raise TableError(f"{files}: {why}; give at least one row of numbers")
 
@@ -223,6 +261,9 @@ def _check_file(path: str) -> None:
         raise TableError(f"{path} is a folder; name the files in it, such as {os.path.join(path, '*.csv')}")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist; check the name and the folder")
+    for endings, conversion in _CONVERSIONS.items():
+        if path.lower().endswith(endings):
+            raise TableError(f"{path} cannot be read here; {conversion}")
     if not path.lower().endswith(_READABLE):
         raise TableError(f"{path} is of no known kind; the name must end with one of {_listed(_READABLE)}")
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.io.coordinates import for_user
 from wgpr.io.grids import predict_grid, target_name
 from wgpr.metrics import HALF_WIDTH_95
 from wgpr.plots.maps import GridArguments, colour_numbers, grid_to_draw
@@ -54,7 +55,8 @@ def plot_slices(
     centre : (d,), by default the median of all pseudo-inputs.
     """
     if centre is None:
-        centre = np.median(np.concatenate(model.pseudo_inputs_) if model.n_models_ else model.bounds_, axis=0)
+        known = np.concatenate(model.pseudo_inputs_) if model.n_models_ else model.bounds_
+        centre = for_user(model, np.median(known, axis=0, keepdims=True))
     middle, n_inputs = np.ravel(centre), model.bounds_.shape[1]
     if len(middle) != n_inputs:
         raise ValueError(f"centre must be a number for each of {n_inputs} inputs, got {len(middle)}")

@@ -17,6 +17,7 @@ from scipy.ndimage import distance_transform_edt, find_objects
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import for_user
 from wgpr.io.grids import Fixed, Numbers, plan_grid, predict_grid, varying_columns
 from wgpr.labels import format_count
 from wgpr.plots import style
@@ -185,7 +186,8 @@ def map_positions(source: Source, places: ArrayLike, at: Fixed | None = None) ->
 def mark_pseudo_inputs(ax: Axes, model: EnsembleRegressor) -> None:
     """Dots on a map at the pseudo-inputs of all local models."""
     if model.n_models_:
-        _mark(ax, map_positions(model, np.concatenate(model.pseudo_inputs_)), color="0.25", alpha=0.7)
+        places = for_user(model, np.concatenate(model.pseudo_inputs_))
+        _mark(ax, map_positions(model, places), color="0.25", alpha=0.7)
 
 
 def _draw_field(

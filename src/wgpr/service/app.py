@@ -21,6 +21,7 @@ from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import LARGEST
 from wgpr.io import maps
 from wgpr.io.container import MapError
+from wgpr.io.coordinates import CrsError, user_bounds
 from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
@@ -156,7 +157,7 @@ def summary(live_map: LiveMap) -> Summary:
     model, scores = live_map.model, live_map.scores
     extent, records = None, []
     if model is not None:
-        extent = dict(zip(live_map.definition.inputs, map(tuple, model.bounds_.T.tolist()), strict=True))
+        extent = dict(zip(live_map.definition.inputs, map(tuple, user_bounds(model).T.tolist()), strict=True))
         records = [record for record in model.history_[-1000:] if in_words(record)]
     return Summary(
         name=live_map.name,
@@ -238,6 +239,9 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
         rows, lines, _ = await _read(request, catalogue, definition.columns, catalogue.limits.rows)
         if definition.weight is not None:
             bodies.check_weights(rows[:, -1], lines, definition.weight)
+        if (row := live_map.first_outside(rows)) is not None:
+            names = " and ".join(definition.inputs)
+            bodies.refuse(lines[row], names, f"no place near the map in {definition.crs}", "correct it")
         if not force and (found := live_map.check_plausible(rows)):
             row, column, fault = found
             bodies.refuse(lines[row], definition.columns[column], fault, "correct it, or use force=true")
@@ -501,6 +505,10 @@ def _add_error_handlers(app: FastAPI) -> None:
         if isinstance(error, ServiceError):
             return as_response(error)
         return as_response(ServiceError(error.status_code, str(error.detail), headers=dict(error.headers or {})))
+
+    @app.exception_handler(CrsError)
+    async def _place(_: Request, error: CrsError) -> Response:
+        return as_response(ServiceError(422, str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def _validation(_: Request, error: RequestValidationError) -> Response:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
+from wgpr.io.coordinates import coordinates, coordinates_of
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.rows import knows_rows_at_once
 from wgpr.io.settings import new_estimator, settings_of
@@ -18,6 +19,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # Letters, digits, marks and blanks inside, but nothing that breaks a line.
 _COLUMN = r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,98}[^\s\x00-\x1f\x7f])?$"
 _MAX_INPUTS = 50
+_CRS = r"^(EPSG:[0-9]{4,6}|OGC:CRS84)$"
 
 # A process learns many maps, so none of them may take all of its time and memory.
 _MOST = {
@@ -45,6 +47,9 @@ class Definition(BaseModel):
     weight: Column | None = Field(None, description="Name of a column of weights, if rows have one.")
     method: str = Field("wgpr", max_length=40, description="As `wgpr settings` lists them.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the method, `{}` for the default.")
+    crs: Annotated[str, StringConstraints(pattern=_CRS)] | None = Field(
+        None, description="Coordinate reference system of x and y, such as EPSG:4326. Degrees are learned in metres."
+    )
 
     @field_validator("settings")
     @classmethod
@@ -77,7 +82,9 @@ class Definition(BaseModel):
     @classmethod
     def of_model(cls, model: EnsembleRegressor, weight: str | None = None) -> "Definition":
         """That of a saved map, which keeps its settings."""
-        return cls.model_construct(inputs=input_names(model), target=target_name(model), weight=weight)
+        known = coordinates(model)
+        crs = None if known is None else known.name
+        return cls.model_construct(inputs=input_names(model), target=target_name(model), weight=weight, crs=crs)
 
     @property
     def columns(self) -> list[str]:
@@ -87,8 +94,11 @@ class Definition(BaseModel):
     def new_estimator(self) -> EnsembleRegressor:
         """An estimator that has learned nothing. A wrong setting raises a ValueError that names it."""
         try:
-            return new_estimator(self.method, self.settings)
-        except TypeError as error:
+            estimator = new_estimator(self.method, self.settings)
+            if self.crs is not None:
+                estimator.crs_ = coordinates_of(self.crs, self.inputs)
+            return estimator
+        except (TypeError, ImportError) as error:
             raise ValueError(str(error)) from error
 
     def with_seed(self) -> "Definition":
@@ -103,7 +113,7 @@ class Definition(BaseModel):
         if wanted.get("random_state") is None:
             for settings in (wanted, known):
                 settings.pop("random_state", None)
-        return (self.columns, self.method, wanted) == (other.columns, other.method, known)
+        return (self.columns, self.method, wanted, self.crs) == (other.columns, other.method, known, other.crs)
 
 
 def is_map_name(name: str) -> bool:

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import Label
 from wgpr.service.catalogue import Catalogue
@@ -230,7 +231,7 @@ def _regular(start: float, stop: float, number: int) -> dict[str, Any]:
 def _all_inputs(model: EnsembleRegressor, places: Array, z: float | None) -> Array:
     """Inputs (n, d): x and y, z for the third, and the middle of the extent for others."""
     first, second, *others = varying_columns(model)
-    X = np.tile(model.bounds_.mean(axis=0), (len(places), 1))
+    X = np.tile(user_bounds(model).mean(axis=0), (len(places), 1))
     X[:, first], X[:, second] = places[:, 0], places[:, 1]
     if z is not None or places.shape[1] == 3:
         if not others:
@@ -282,11 +283,22 @@ def _parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:
 
 
 def _reference(model: EnsembleRegressor) -> dict[str, Any]:
-    system = {"type": "GeographicCRS", "id": _CRS84} if _is_geographic(model) else {"type": "ProjectedCRS"}
+    system: dict[str, Any] = {"type": "ProjectedCRS"}
+    if _is_geographic(model):
+        system = {"type": "GeographicCRS", "id": _CRS84}
+    elif (known := coordinates(model)) is not None:
+        system["id"] = _address(known.name)
     return {"coordinates": ["x", "y"], "system": system}
 
 
+def _address(name: str) -> str:
+    """Of a system in the register of the OGC."""
+    return f"http://www.opengis.net/def/crs/{name.replace(':', '/0/')}" if re.fullmatch(r"\w+:\w+", name) else name
+
+
 def _is_geographic(model: EnsembleRegressor) -> bool:
+    if (known := coordinates(model)) is not None:
+        return known.is_geographic
     return bool(_GEOGRAPHIC.match(input_names(model)[varying_columns(model)[0]]))
 
 
@@ -306,14 +318,15 @@ def _spatial(live_map: LiveMap) -> LiveMap:
 def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
     model = live_map.required_model()
     first, second, *others = varying_columns(model)
-    (west, south), (east, north) = model.bounds_[:, [first, second]].tolist()
-    is_geographic = _is_geographic(model)
-    crs = "CRS84" if is_geographic else _LOCAL
+    bounds, known, is_geographic = user_bounds(model), coordinates(model), _is_geographic(model)
+    (west, south), (east, north) = bounds[:, [first, second]].tolist()
+    local = _LOCAL if known is None else _crs_text(known)
+    crs = "CRS84" if is_geographic else local
     extent: dict[str, Any] = {
-        "spatial": {"bbox": [[west, south, east, north]], "crs": _CRS84 if is_geographic else _LOCAL}
+        "spatial": {"bbox": [[west, south, east, north]], "crs": _CRS84 if is_geographic else local}
     }
     if others:
-        low, high = model.bounds_[:, others[0]].tolist()
+        low, high = bounds[:, others[0]].tolist()
         extent["vertical"] = {
             "interval": [[str(low), str(high)]],
             "values": [f"{low}/{high}"],
@@ -332,6 +345,10 @@ def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
         "output_formats": ["CoverageJSON"],
         "parameter_names": {name: _collection_parameter(model, name) for name in PARAMETERS},
     }
+
+
+def _crs_text(known: Any) -> str:
+    return known.name if ":" in known.name else known.user
 
 
 def _collection_parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array, Indices
+from wgpr.io.coordinates import boxes_for_user, user_bounds
 
 # A change of a model also changes answers near its ground, within this fraction of its size.
 _MARGIN = 0.25
@@ -26,7 +27,7 @@ class Ground:
     @classmethod
     def of(cls, model: EnsembleRegressor, before: "Ground | None", previous: EnsembleRegressor | None) -> "Ground":
         """The ground of a model, given that of the previous one."""
-        n_rows, bounds = model.n_samples_seen_, model.bounds_
+        n_rows, bounds = model.n_samples_seen_, user_bounds(model)
         ensemble = model._state.ensemble
         if not isinstance(ensemble, Territories):
             return cls(bounds[:1], bounds[1:], np.array([n_rows]))
@@ -36,7 +37,8 @@ class Ground:
             if old is new and before is not None:
                 rows[number] = before.rows[number]
         edges = np.stack([model.units_.inputs_for_user(side) for side in ensemble.overview.grounds.swapaxes(0, 1)])
-        low, high = np.clip(edges, bounds[0], bounds[1])
+        low, high = np.clip(edges, model.bounds_[0], model.bounds_[1])
+        low, high = boxes_for_user(model, low, high)
         margin = _MARGIN * (high - low)
         return cls(low - margin, high + margin, rows)
 

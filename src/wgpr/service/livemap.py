@@ -25,6 +25,7 @@ import numpy as np
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
+from wgpr.io.coordinates import coordinates
 from wgpr.io.files import sync_folder, write_file
 from wgpr.io.journal import Entry, Journal, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
@@ -177,6 +178,17 @@ class LiveMap:
             return None
         row, column = np.argwhere(is_far)[0].tolist()
         return row, column, f"{values[row, column]:.15g} is {self._known.describe(column)}"
+
+    def first_outside(self, rows: Array) -> int | None:
+        """The first row whose place the map cannot have, since the writer could not learn it; None without."""
+        known = coordinates(self.definition.new_estimator() if self.model is None else self.model)
+        if known is None:
+            return None
+        X = rows[:, : len(self.definition.inputs)]
+        is_outside = known.is_outside(X[:1])
+        if not is_outside.any():
+            is_outside = known.settled(X[0]).is_outside(X)
+        return int(np.argmax(is_outside)) if is_outside.any() else None
 
     def _note_range(self, rows: Array) -> None:
         values = rows[:, : len(self.definition.inputs) + 1]

@@ -9,6 +9,7 @@ import numpy as np
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import user_bounds
 from wgpr.metrics import Scores
 from wgpr.service.events import EventHub
 from wgpr.service.ground import Ground
@@ -92,7 +93,7 @@ class MapEvents:
             self._name,
             rows_learned=model.n_samples_seen_,
             models=model.n_models_,
-            extent=model.bounds_.T.tolist(),
+            extent=user_bounds(model).T.tolist(),
             boxes=boxes if len(boxes) <= _MOST_BOXES else None,
             forecasts=None
             if scores is None

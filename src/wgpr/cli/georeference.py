@@ -1,0 +1,40 @@
+"""Which coordinate reference system a new map has: as the user says, as the file says, or as names of columns say."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from wgpr.cli import options as opt
+from wgpr.cli.console import inform
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import NONE, WGS84, coordinates_of, has_pyproj, recognised
+from wgpr.io.tables import Table
+
+
+def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequence[str], rows: Array) -> None:
+    """Give a new model its coordinates, and say which these are; without a system, leave it as it is.
+
+    crs : that the user names, or none; of_file : that the file names; rows : (n, d) the first ones, of the inputs.
+    """
+    if crs.lower() == NONE:
+        return
+    is_geographic = recognised(inputs, rows)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    wanted = crs or (of_file if of_file != WGS84 and len(inputs) > 1 else "") or (WGS84 if is_geographic else "")
+    if not wanted or not len(rows):
+        return
+    if not crs and not has_pyproj():
+        inform(f'learning {", ".join(inputs)} in degrees; pip install "wgpr[geo]" lets maps be learned in metres')
+        return
+    with opt.errors_of_usage("--crs: " if crs else ""):
+        known = coordinates_of(wanted, inputs).settled(rows[0])
+    model.crs_ = known
+    why = "" if crs else "; --crs names another system, --crs none learns them as they are"
+    inform(f"coordinates {', '.join(inputs[column] for column in known.columns)}: {known}{why}")
+
+
+def choose_crs_of_table(model: EnsembleRegressor, crs: str, table: Table, inputs: Sequence[str]) -> None:
+    """Give a new model the coordinates of a table. inputs : its columns that are learned."""
+    rows = np.column_stack([*table.peek(inputs).values()]) if crs.lower() != NONE else np.empty((0, len(inputs)))
+    choose_crs(model, crs, table.crs, inputs, rows)

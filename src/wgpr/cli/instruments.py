@@ -1,0 +1,183 @@
+"""`wgpr stream --nmea`: rows of an echo sounder, from a serial port, from the network, from a file or from a pipe."""
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, BinaryIO, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from wgpr.cli.console import UsageError, inform
+from wgpr.cli.lines import Line, LineError
+from wgpr.cli.session import Session
+from wgpr.io.columns import column_of_log
+from wgpr.io.nmea import LineSplitter, NmeaDecoder
+from wgpr.io.track import COLUMNS, Row
+
+# Bytes of a piece, and when it was received if that is known.
+Piece = tuple[bytes, float | None]
+
+_CHUNK_BYTES = 1 << 16
+_PATIENCE = 1.0  # seconds without data, after which the map may be saved
+_BAUD = 4800  # of NMEA 0183
+_MOST_WAITING, _MOST_TOGETHER = 100_000, 1000  # pieces
+_LOCAL = "127.0.0.1"
+
+
+def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[Line]]:
+    """Rows of an instrument as lines of a stream, in lists as they arrive; an empty list if nothing does.
+
+    What is left out is counted, and told at the end; each reason is also told when it first occurs.
+    """
+    positions = _positions(session)
+    place = "standard input" if address == "-" else address
+    decoder, number = NmeaDecoder(), 0
+    try:
+        with _opened(address) as arrivals:
+            for rows in _rows(arrivals, decoder):
+                lines: list[Line] = []
+                for row in rows:
+                    number += 1
+                    line = Line([row[k] for k in positions], row.depth, number=number)
+                    try:
+                        session.check_place(line)
+                        if not force:
+                            session.check(line)
+                    except LineError as error:
+                        inform(f"{place}, line {row.line} {error}; it is left out")
+                    else:
+                        lines.append(line)
+                yield lines
+    finally:
+        for sentence in decoder.problems.sentences(place, "line"):
+            inform(sentence)
+
+
+def _positions(session: Session) -> list[int]:
+    """For each input of a map its place in the columns of a log."""
+    *inputs, target = session.columns
+    found = [column_of_log(name) for name in inputs]
+    if None in found or len(set(found)) < len(found):
+        known = ", ".join(COLUMNS)
+        raise UsageError(f"an NMEA log has {known}, and the map needs {', '.join(inputs)}; say which with --x")
+    if column_of_log(target) != "depth":
+        raise UsageError(f"an NMEA log has depths, and the map learns {target}; say --y depth if that is right")
+    return [COLUMNS.index(str(name)) for name in found]
+
+
+def _rows(arrivals: Iterable[list[Piece]], decoder: NmeaDecoder) -> Iterator[list[Row]]:
+    """The rows of pieces that have arrived together."""
+    splitter, is_first = LineSplitter(), True
+    for pieces in arrivals:
+        rows: list[Row] = []
+        for data, clock in pieces:
+            if is_first and clock is None:
+                decoder.learn_habits(data)
+            is_first = False
+            for number, line in splitter.split(data):
+                rows += decoder.feed(line, number, clock)
+        yield rows
+    yield [row for number, line in splitter.finish() for row in decoder.feed(line, number)]
+    decoder.finish()
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[Iterator[list[Piece]]]:
+    """What comes from an address: `udp://HOST:PORT`, `serial:PORT?baud=4800`, a file, or - for standard input."""
+    if address == "-":
+        yield _of_file(sys.stdin.buffer)
+    elif address.startswith("udp:"):
+        with _bound(address) as receiver:
+            yield _received(lambda: _datagram(receiver))
+    elif address.startswith("serial:"):
+        with _serial_port(address) as port:
+            inform(f"reading {address}; Ctrl-C ends it and saves the map")
+            yield _received(lambda: port.read(max(1, port.in_waiting)))
+    else:
+        with open(address, "rb") as file:
+            yield _of_file(file)
+
+
+def _of_file(file: BinaryIO) -> Iterator[list[Piece]]:
+    while piece := file.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
+        yield [(piece, None)]
+
+
+def _received(read: Callable[[], bytes]) -> Iterator[list[Piece]]:
+    """What arrives, with its times. A thread receives it, so that nothing is lost while rows are learned.
+
+    read : waits for the next piece; no bytes if none came for a while.
+    """
+    waiting: Queue[Piece | OSError] = Queue(_MOST_WAITING)
+
+    def receive() -> None:
+        try:
+            while True:
+                if data := read():
+                    waiting.put((data, time.monotonic()))
+        except (OSError, TypeError) as error:  # pyserial raises a TypeError once a port is closed
+            waiting.put(OSError(str(error)))
+
+    Thread(target=receive, daemon=True).start()
+    while True:
+        pieces = []
+        with suppress(Empty):
+            pieces.append(waiting.get(timeout=_PATIENCE))
+            while len(pieces) < _MOST_TOGETHER:
+                pieces.append(waiting.get_nowait())
+        for piece in pieces:
+            if isinstance(piece, OSError):
+                raise piece
+        yield cast(list[Piece], pieces)
+
+
+@contextmanager
+def _bound(address: str) -> Iterator[socket.socket]:
+    """A socket for datagrams. Without a host it takes only those of this computer."""
+    wanted = (
+        "--nmea udp://HOST:PORT needs a port, such as udp://:10110 for this computer or udp://0.0.0.0:10110 for all"
+    )
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or _LOCAL, parts.port
+    except ValueError as error:
+        raise UsageError(f"{wanted}; got {address!r}") from error
+    if port is None:
+        raise UsageError(f"{wanted}; got {address!r}")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        try:
+            receiver.bind((host, port))
+        except OSError as error:
+            raise UsageError(
+                f"--nmea cannot listen on {address} ({error.strerror or error}); choose another"
+            ) from error
+        receiver.settimeout(_PATIENCE)
+        inform(f"listening on udp://{host}:{receiver.getsockname()[1]}; Ctrl-C ends it and saves the map")
+        yield receiver
+
+
+def _datagram(receiver: socket.socket) -> bytes:
+    """The next datagram as whole lines."""
+    with suppress(TimeoutError):
+        return receiver.recv(_CHUNK_BYTES) + b"\n"
+    return b""
+
+
+def _serial_port(address: str) -> Any:
+    parts = urlsplit(address)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    baud = options.pop("baud", str(_BAUD))
+    if not parts.path or options or not baud.isdecimal() or int(baud) == 0:
+        raise UsageError(f"--nmea must be serial:PORT?baud=4800, such as serial:/dev/ttyUSB0; got {address!r}")
+    try:
+        serial = import_module("serial")
+    except ImportError as error:
+        raise ImportError('serial ports need pyserial; install it with pip install "wgpr[nmea]"') from error
+    try:
+        return serial.Serial(parts.path, int(baud), timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--nmea cannot open {address} ({error}); check the name and the permission") from error

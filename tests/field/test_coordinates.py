@@ -1,0 +1,379 @@
+"""Coordinates: projections, maps in degrees, metres and kilometres, files, commands, the service."""
+
+import json
+from copy import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import nmea_logs as logs
+from wgpr import WGPRegressor, apply, diff, load, predict_at
+from wgpr.io import container, coordinates
+from wgpr.io.container import MapError
+from wgpr.io.coordinates import CrsError, coordinates_of, recognised, user_bounds
+from wgpr.io.grids import predict_grid
+from wgpr.io.rows import learn_rows
+from wgpr.io.tables import Table
+from wgpr.plots import summary_figure
+
+pyproj = pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+
+UTM = "EPSG:32618"
+KILOMETRES = "+proj=utm +zone=18 +datum=WGS84 +units=km"
+QUICK = ["-s", "random_state=0"]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def survey(n=300):
+    """Longitude, latitude and depth along survey lines, (n, 3)."""
+    longitude, latitude = logs.position(np.arange(0.0, 4.0 * n, 4.0))
+    return np.column_stack([longitude, latitude, logs.floor(longitude, latitude)])
+
+
+def in_metres(rows):
+    """Rows with easting and northing in whole millimetres."""
+    x, y = pyproj.Transformer.from_crs(4326, 32618, always_xy=True).transform(rows[:, 0], rows[:, 1])
+    return np.column_stack([np.round(x, 3), np.round(y, 3), rows[:, 2]])
+
+
+def in_degrees(rows):
+    x, y = pyproj.Transformer.from_crs(32618, 4326, always_xy=True).transform(rows[:, 0], rows[:, 1])
+    return np.column_stack([x, y, rows[:, 2]])
+
+
+def write(name, rows, columns=("longitude", "latitude", "depth")):
+    pd.DataFrame(rows, columns=list(columns)).to_csv(name, index=False)
+
+
+def learned(rows, crs="EPSG:4326", names=("longitude", "latitude"), n_at_once=50):
+    model = WGPRegressor(random_state=0)
+    model.crs_ = coordinates_of(crs, names) if crs else None
+    for first in range(0, len(rows), n_at_once):
+        learn_rows(model, rows[first : first + n_at_once], None, [*names, "depth"])
+    return model
+
+
+# Systems
+
+
+@pytest.mark.parametrize(
+    ("longitude", "latitude", "name"),
+    [
+        (-76.33, 44.56, "WGS 84 / UTM zone 18N"),
+        (283.67, 44.56, "WGS 84 / UTM zone 18N"),
+        (174.8, -41.3, "WGS 84 / UTM zone 60S"),
+        (180.0, 10.0, "WGS 84 / UTM zone 1N"),
+        (15.0, 86.0, "WGS 84 / UPS North"),
+        (15.0, -86.0, "WGS 84 / UPS South"),
+    ],
+)
+def test_places_come_back(longitude, latitude, name):
+    known = coordinates_of("EPSG:4326", ["lon", "lat"]).settled([longitude, latitude])
+    assert str(known) == f"EPSG:4326, learned in metres of {name}"
+    X = np.array([longitude, latitude]) + np.array([[0.0, 0.0], [0.02, 0.01], [-0.01, -0.02]])
+    metres = known.to_model(X)
+    np.testing.assert_allclose(metres[0], 0.0, atol=1e-4)
+    np.testing.assert_allclose(known.to_user(metres), X, rtol=0, atol=2e-8 if abs(latitude) > 80 else 2e-9)
+    apart = np.hypot(*(metres[1] - metres[0]))
+    _, _, true = pyproj.Geod(ellps="WGS84").inv(*X[0], *X[1])
+    assert apart == pytest.approx(true, rel=7e-3)  # the scale of UPS at a pole is 0.994
+
+
+def test_the_antimeridian_does_not_divide_a_map():
+    known = coordinates_of("EPSG:4326", ["lon", "lat"]).settled([179.99, -17.0])
+    metres = known.to_model(np.array([[179.99, -17.0], [-179.99, -17.0]]))
+    assert np.ptp(metres[:, 0]) == pytest.approx(2130, rel=0.01)
+    np.testing.assert_allclose(known.to_user(metres)[:, 0], [179.99, 180.01])
+
+
+def test_other_inputs_stay_as_they_are_and_names_say_which_is_x():
+    known = coordinates_of("EPSG:4326", ["time", "lat", "lon"]).settled([1e9, 44.56, -76.33])
+    assert known.columns == (2, 1)
+    X = np.array([[1e9 + 0.123456, 44.57, -76.33]])
+    metres = known.to_model(X)
+    assert metres[0, 0] == X[0, 0]
+    assert metres[0, 1] == pytest.approx(1111, rel=0.01)
+    assert known.model_names == ["time", "north_of_origin", "east_of_origin"]
+    assert coordinates_of("EPSG:4326", ["a", "b"]).columns == (0, 1)
+
+
+def test_another_datum_is_kept():
+    known = coordinates_of("EPSG:4269", ["lon", "lat"]).settled([-76.33, 44.56])
+    assert "NAD83 / UTM zone 18N" in str(known)
+
+
+def test_feet_and_kilometres_become_metres():
+    for crs, metres in (("EPSG:2263", 0.3048006096), (KILOMETRES, 1000.0)):
+        known = coordinates_of(crs, ["x", "y"]).settled([1000.0, 2000.0])
+        np.testing.assert_allclose(known.to_model(np.array([[1001.0, 1998.0]])), [[metres, -2 * metres]], atol=1e-4)
+        np.testing.assert_allclose(known.to_user(known.to_model(np.array([[1001.0, 1998.0]]))), [[1001.0, 1998.0]])
+
+
+@pytest.mark.parametrize(
+    ("crs", "names", "message"),
+    [
+        ("EPSG:99999", ["x", "y"], "EPSG:99999 is no coordinate reference system; use an EPSG code"),
+        ("nonsense", ["x", "y"], "nonsense is no coordinate reference system"),
+        ("EPSG:4978", ["x", "y"], "has no x and y of a map"),
+        ("EPSG:5703", ["x", "y"], "has no x and y of a map"),
+        ("EPSG:4326", ["x"], "needs two inputs"),
+    ],
+)
+def test_wrong_systems(crs, names, message):
+    with pytest.raises(CrsError, match=message):
+        coordinates_of(crs, names)
+
+
+def test_a_system_from_a_file_of_wkt():
+    with open("survey.prj", "w") as file:
+        file.write(pyproj.CRS(32618).to_wkt("WKT1_ESRI"))
+    assert coordinates_of("survey.prj", ["x", "y"]).name in (UTM, "WGS_1984_UTM_Zone_18N")
+
+
+def test_places_outside_of_a_system_are_named():
+    known = coordinates_of("EPSG:4326", ["lon", "lat"]).settled([-76.33, 44.56])
+    X = np.array([[-76.33, 44.56], [-76.0, 91.0], [400.0, 0.0]])
+    assert known.is_outside(X).tolist() == [False, True, True]
+    with pytest.raises(CrsError, match=r"-76, 91 is no place near the map in EPSG:4326"):
+        known.to_model(X)
+    with pytest.raises(CrsError, match=r"the first row is at 500, 44\.56"):
+        coordinates_of("EPSG:4326", ["lon", "lat"]).settled([500.0, 44.56])
+
+
+@pytest.mark.parametrize(
+    ("names", "is_geographic"),
+    [
+        (["lon", "lat"], True), (["Longitude", "Latitude"], True), (["LAT", "LNG"], True), (["t", "lon", "lat"], True),
+        (["longitude_deg", "latitude_deg"], True), (["lon [deg]", "lat [°]"], True), (["lon [km]", "lat [km]"], False),
+        (["x", "y"], False), (["east", "north"], False), (["lon"], False), (["lon", "depth"], False),
+    ],
+)  # fmt: skip
+def test_names_of_longitude_and_latitude(names, is_geographic):
+    assert recognised(names, np.full((5, len(names)), 45.0)) is is_geographic
+
+
+def test_names_alone_are_not_enough():
+    assert not recognised(["lon", "lat"], np.array([[394_000.0, 4_934_000.0]]))
+    assert not recognised(["lon", "lat"], np.empty((0, 2)))
+
+
+# Maps
+
+
+def test_degrees_metres_and_kilometres_are_the_same_map():
+    metres = in_metres(survey())
+    kilometres = metres * [1e-3, 1e-3, 1.0]
+    models = [
+        learned(in_degrees(metres)),
+        learned(metres, UTM, ["easting", "northing"]),
+        learned(kilometres, KILOMETRES, ["x", "y"], n_at_once=7),
+    ]
+    first, *others = models
+    for other in others:
+        assert other.n_models_ == first.n_models_
+        assert [record.changes for record in other.history_] == [record.changes for record in first.history_]
+    places = metres[::7, :2] + [3.0, -2.0]
+    answers = [
+        predict_at(first, in_degrees(np.column_stack([places, places[:, 0]]))[:, :2], return_std=True),
+        predict_at(models[1], places, return_std=True),
+        predict_at(models[2], 1e-3 * places, return_std=True),
+    ]
+    for answer in answers[1:]:
+        np.testing.assert_allclose(answer, answers[0], rtol=0, atol=1e-6)
+
+
+def test_a_saved_map_keeps_its_coordinates():
+    rows = survey()
+    model = learned(rows)
+    model.save("lake.map")
+    model.save("small.map", compact=True)
+    for name, tolerance in (("lake.map", 0.0), ("small.map", 1e-3)):
+        loaded = load(name)
+        assert loaded.crs_ == model.crs_
+        np.testing.assert_allclose(predict_at(loaded, rows[:, :2]), predict_at(model, rows[:, :2]), atol=tolerance)
+    assert load("lake.map").to_bytes() == model.to_bytes()
+    assert learned(in_metres(rows), crs="").crs_ is None
+
+
+def test_differences_keep_coordinates():
+    rows = survey()
+    model = learned(rows[:200])
+    later = copy(model)
+    learn_rows(later, rows[200:], None, ["longitude", "latitude", "depth"])
+    assert apply(model, diff(model, later)).crs_ == model.crs_
+
+
+def test_a_map_loads_without_pyproj(monkeypatch):
+    learned(survey()).save("lake.map")
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(coordinates, "import_module", missing)
+    coordinates._transformer.cache_clear()
+    coordinates._crs.cache_clear()
+    model = load("lake.map")
+    assert np.isfinite(model.predict(pd.DataFrame({"east_of_origin": [0.0], "north_of_origin": [0.0]}))).all()
+    with pytest.raises(ImportError, match=r'install it with pip install "wgpr\[geo\]"'):
+        predict_at(model, [[logs.LONGITUDE, logs.LATITUDE]])
+
+
+def test_degrees_are_not_taken_for_metres():
+    model = learned(survey())
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pd.DataFrame({"longitude": [logs.LONGITUDE], "latitude": [logs.LATITUDE]}))
+    frame = pd.DataFrame({"latitude": [logs.LATITUDE], "longitude": [logs.LONGITUDE]})
+    assert predict_at(model, frame)[0] == pytest.approx(logs.floor(logs.LONGITUDE, logs.LATITUDE), abs=0.1)
+    with pytest.raises(ValueError, match=r"places must be finite numbers \(n, 2\): longitude, latitude"):
+        predict_at(model, [[1.0]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": ["a"]}, {"names": ["a", "b", "c"]}, {"columns": [0, 0]}, {"columns": [0, 7]}, {"user": 3},
+        {"origin": [1.0]}, {"origin": [1.0, "2"]}, {"centre": "x"}, {"model": None},
+    ],
+)  # fmt: skip
+def test_wrong_coordinates_in_a_file_are_refused(change):
+    learned(survey()).save("lake.map")
+    contents = container.read("lake.map")
+    contents.header["crs"] |= change
+    with open("lake.map", "wb") as file:
+        file.write(container.encode(contents))
+    with pytest.raises(MapError):
+        load("lake.map")
+
+
+def test_bounds_hold_all_rows():
+    rows = survey()
+    low, high = user_bounds(learned(rows))
+    assert (low <= rows[:, :2] + 1e-8).all()
+    assert (high >= rows[:, :2] - 1e-8).all()
+    np.testing.assert_allclose([low, high], [rows[:, :2].min(axis=0), rows[:, :2].max(axis=0)], atol=2e-4)
+
+
+def test_grids_and_pictures_are_in_degrees():
+    model = learned(survey())
+    grid = predict_grid(model, spacing=0.001)
+    assert list(grid.dims) == ["latitude", "longitude"]
+    node = grid.isel(longitude=3, latitude=1)
+    place = [[float(node.longitude), float(node.latitude)]]
+    assert float(node["mean"]) == pytest.approx(predict_at(model, place)[0])
+    figure = summary_figure(model)
+    west, east = figure.axes[0].get_xlim()
+    assert west < logs.LONGITUDE < east < west + 0.1
+
+
+# Commands
+
+
+def test_fit_recognises_longitude_and_latitude(wgpr):
+    write("a.csv", survey())
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert code == 0
+    assert "coordinates longitude, latitude: EPSG:4326, learned in metres of WGS 84 / UTM zone 18N" in told
+    assert load("lake.map").crs_.name == "EPSG:4326"
+    code, _, told = wgpr("fit", "a.csv", "--crs", "none", "-o", "degrees.map", *QUICK)
+    assert code == 0
+    assert "coordinates" not in told
+    assert load("degrees.map").crs_ is None
+
+
+def test_without_pyproj_degrees_are_learned_and_the_extra_is_named(wgpr, monkeypatch):
+    monkeypatch.setattr("wgpr.cli.georeference.has_pyproj", lambda: False)
+    write("a.csv", survey())
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert code == 0
+    assert 'learning longitude, latitude in degrees; pip install "wgpr[geo]"' in told
+    assert load("lake.map").crs_ is None
+
+
+def test_all_commands_speak_degrees(wgpr):
+    rows = survey(320)
+    write("a.csv", rows[:250])
+    write("b.csv", rows[250:])
+    write("places.csv", rows[250:, :2], ["longitude", "latitude"])
+    assert wgpr("fit", "a.csv", "--crs", "EPSG:4326", "-o", "lake.map", *QUICK)[0] == 0
+    assert wgpr("update", "lake.map", "b.csv")[0] == 0
+    write("all.csv", rows)
+    wgpr("fit", "all.csv", "-o", "all.map", *QUICK)
+    one, other = (predict_at(load(name), rows[:, :2], return_std=True) for name in ("lake.map", "all.map"))
+    np.testing.assert_array_equal(one, other)
+    _, out, _ = wgpr("predict", "lake.map", "places.csv")
+    answers = np.array([line.split(",") for line in out.splitlines()[1:]], dtype=float)
+    np.testing.assert_allclose(answers[:, :2], rows[250:, :2])
+    np.testing.assert_allclose(answers[:, 2], rows[250:, 2], atol=0.5)
+    _, out, _ = wgpr("evaluate", "lake.map", "b.csv", "--json")
+    assert json.loads(out)["rmse"] < 0.2
+    content = json.loads(wgpr("info", "lake.map", "--json")[1])
+    assert content["inputs"] == ["longitude", "latitude"]
+    assert content["crs"] == "EPSG:4326, learned in metres of WGS 84 / UTM zone 18N"
+    np.testing.assert_allclose(content["extent"][0], [rows[:, 0].min(), rows[:, 0].max()], atol=2e-4)
+    np.testing.assert_allclose(content["models"][0]["extent"][1], [rows[:, 1].min(), rows[:, 1].max()], atol=2e-3)
+    assert wgpr("plot", "lake.map", "--data", "b.csv", "-o", "lake.png")[0] == 0
+    _, out, told = wgpr("stream", "lake.map", stdin=f"{rows[0, 0]},{rows[0, 1]}\n0,95\n")
+    assert float(out.split(",")[0]) == pytest.approx(rows[0, 2], abs=0.2)
+    assert "line 2 has 0, 95, which is no place near the map in EPSG:4326; it is left out" in told
+
+
+def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
+    rows = survey(200)
+    write("a.csv", rows)
+    with open("a.csv") as file:
+        code, _, told = wgpr("stream", "lake.map", *QUICK, stdin=file.read())
+    assert code == 0
+    assert "coordinates longitude, latitude: EPSG:4326, learned in metres of WGS 84 / UTM zone 18N" in told
+    wgpr("fit", "a.csv", "-o", "other.map", *QUICK)
+    one, other = load("lake.map"), load("other.map")
+    assert one.crs_ == other.crs_
+    np.testing.assert_array_equal(predict_at(one, rows[:, :2]), predict_at(other, rows[:, :2]))
+    assert wgpr("stream", "lake.map", "--crs", UTM)[0] == 2
+
+
+@pytest.mark.parametrize("line", ["-76.33,95.0,5", "-500,44.5,5"])
+def test_rows_at_no_place_are_refused(wgpr, line):
+    write("a.csv", survey(50))
+    with open("a.csv", "a") as file:
+        file.write(f"{line}\n")
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert code == 1
+    assert "a.csv, line 52: " in told
+    assert "is no place near the map in EPSG:4326; correct it, or use another --crs" in told
+
+
+def test_the_system_of_a_file_is_used_and_must_be_that_of_the_map(wgpr):
+    rows = in_metres(survey(80))
+    write("a.csv", rows, ["x", "y", "depth"])
+    with open("a.prj", "w") as file:
+        file.write(pyproj.CRS(32618).to_wkt())
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert code == 0
+    assert "coordinates x, y: EPSG:32618; --crs names another system" in told
+    np.savez("b.npz", x=rows[:, 0], y=rows[:, 1], depth=rows[:, 2], crs="EPSG:3857")
+    code, _, told = wgpr("update", "lake.map", "b.npz")
+    assert code == 1
+    assert "the data are in EPSG:3857, and the map is in EPSG:32618" in told
+
+
+def test_parquet_files_name_their_system():
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    geo = {"primary_column": "geometry", "columns": {"geometry": {"crs": pyproj.CRS(32618).to_json_dict()}}}
+    table = pyarrow.table({"x": [1.0, 2.0], "y": [1.0, 2.0], "z": [1.0, 2.0]})
+    parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), "a.parquet")
+    assert coordinates.short_name(Table(["a.parquet"]).crs) == UTM
+    parquet.write_table(table.replace_schema_metadata({"geo": "nonsense"}), "b.parquet")
+    assert Table(["b.parquet"]).crs == ""
+
+
+@pytest.mark.parametrize(("crs", "message"), [("EPSG:1", "--crs: EPSG:1 is no"), ("EPSG:4978", "has no x and y")])
+def test_wrong_use_of_crs(wgpr, crs, message):
+    write("a.csv", survey(50))
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", "--crs", crs)
+    assert code == 2
+    assert message in told
