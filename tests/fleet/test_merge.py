@@ -225,6 +225,19 @@ def test_contradictory_maps_are_uncertain_where_they_overlap(offset):
     assert np.median(np.abs(mean - field(X) - offset / 2)) < 0.5 * offset  # between the two
 
 
+@pytest.mark.parametrize("size", [0.4, 3.0])
+def test_maps_of_other_fields_are_uncertain_too(size):
+    def other(X):
+        return field(X) + size * np.sin(1.5 * X[:, 0] + X[:, 1])
+
+    X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]
+    mean, std = merge(learned(*WEST), learned([0, 0], [5, 8], 700, 5, of=other)).predict(
+        X, return_std=True, latent=True
+    )
+    for truth in (field(X), other(X)):
+        assert (np.abs(mean - truth) < 1.96 * std).mean() > 0.8
+
+
 def test_maps_that_agree_are_more_certain_together():
     west, other = learned(*WEST), learned([0, 0], [5, 8], 900, 5)
     X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]

@@ -48,11 +48,8 @@ _N_COMPARED = 200
 # Fewest pseudo-data of a map in an overlap that say whether it contradicts the others.
 _FEWEST_COMPARED = 5
 
-# Shares of the field's variance that are tried as the discrepancy of a map.
-_SHARES = (1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
-
 # Nats, beyond the penalty for its parameter, by which another explanation must be better.
-_CLEARLY = 3.0
+_CLEARLY = 10.0
 
 # Places of contradictory maps are kept until the variance of the field given these is so much of that of the posterior:
 # the best of these.
@@ -289,10 +286,10 @@ class _Uniting(Learning):
         if not len(compared):
             return
         best = explained(territory, sources, compared)
-        if best.is_contradictory or self._is_doubtful(pieces):
-            updated = fitted(territory, self._surroundings(number), is_surprised=best.is_contradictory)
+        if best.shift or self._is_doubtful(pieces):
+            updated = fitted(territory, self._surroundings(number), is_surprised=best.shift > 0.0)
             best = max(best, explained(updated, sources, compared), key=lambda each: each.log_evidence)
-        if best.is_contradictory:
+        if best.shift:
             self._put(contradictory(best, sources, 2 * self.size), number)
         else:
             self._put(best.territory, number)
@@ -428,71 +425,55 @@ def _log_normal(C: Array, errors: Array) -> float:
 
 
 class Explanation(NamedTuple):
-    """A territory of several maps, how these differ, and its log evidence.
-
-    share : of the field's variance that is another field for each map; shift : standard deviation of a constant that
-        each map adds. Both are 0 for maps that agree.
-    """
+    """A territory of several maps, the standard deviation of constants that they add, 0 for none, and its evidence."""
 
     territory: Territory
-    share: float
     shift: float
     log_evidence: float
-
-    @property
-    def is_contradictory(self) -> bool:
-        return self.share > 0.0 or self.shift > 0.0
 
 
 def explained(territory: Territory, sources: Indices, compared: Indices) -> Explanation:
     """Whether the maps of a territory contradict each other.
 
-    What map s reads is `f + g_s + b_s`. Fields `g_s` have a share `rho` of the variance of the field: covariances
-    between two maps are those of one field times `1 - rho`. Constants `b_s` have the standard deviation `beta`. The
-    log evidence of the best share and that of the best constants, minus a penalty, are compared with that of neither.
+    What map s reads is `f + b_s`, with a constant `b_s` of the standard deviation `beta`. The log evidence of the best
+    `beta`, minus a penalty for it, is compared with that of none.
 
     sources : (n,) the map of each of its pseudo-data; compared : (m,) those of the overlap.
     """
     theta, data, sources = territory.theta, territory.data[compared], sources[compared]
     C, errors = territory.kernel.covariance(theta, data.Z), data.t - territory.mean
-    is_same = sources[:, None] == sources
-    between = np.where(is_same, 0.0, C)
     diagonal(C)[:] += 1.0 / data.precision
+    is_same = sources[:, None] == sources
+    before = _log_normal(C, errors)
+    best, penalty = Explanation(territory, 0.0, before), _CLEARLY + 0.5 * float(np.log(errors.size))
     n_shifts = 2 + int(np.log2(max(1.0, np.abs(errors).max() / theta.noise)))
-    shares = ((share, 0.0, C - share * between) for share in _SHARES)
-    shifts = ((0.0, shift, C + shift**2 * is_same) for shift in theta.noise * 2.0 ** np.arange(-1.0, n_shifts))
-    best = neither = Explanation(territory, 0.0, 0.0, _log_normal(C, errors))
-    penalty = _CLEARLY + 0.5 * float(np.log(errors.size))
-    for candidates in (shares, shifts):
-        before = neither.log_evidence
-        for share, shift, covariance in candidates:
-            log_evidence = _log_normal(covariance, errors)
-            if log_evidence < before:
-                break
-            before = log_evidence
-            if log_evidence - penalty > best.log_evidence:
-                best = Explanation(territory, share, shift, log_evidence - penalty)
+    for shift in (theta.noise * 2.0 ** np.arange(-1.0, n_shifts)).tolist():
+        log_evidence = _log_normal(C + shift**2 * is_same, errors)
+        if log_evidence < before:
+            break
+        before = log_evidence
+        if log_evidence - penalty > best.log_evidence:
+            best = Explanation(territory, shift, log_evidence - penalty)
     return best
 
 
 def contradictory(explanation: Explanation, sources: Indices, n_most: int) -> Territory:
     """The territory if its maps differ as explained.
 
-    Its pseudo-data say what is known of a field `f + g + b` with `g` and `b` as large as those of a map, and like none
-    of them: the field is as far from each map as the maps are from each other.
+    Its pseudo-data say what is known of a field `f + b` with `b` as large as that of a map, and like none of them: the
+    field is as far from each map as the maps are from each other.
 
     sources : (n,) the map of each of its pseudo-data; n_most : most pseudo-data that it keeps.
     """
-    territory, share, shift, _ = explanation
+    territory, shift, _ = explanation
     kernel, theta, data = territory.kernel, territory.theta, territory.data
     prior_mean = np.mean([data.t[sources == source].mean(axis=0) for source in np.unique(sources)], axis=0)
-    K, is_same = kernel.covariance(theta, data.Z), sources[:, None] == sources
-    C = np.where(is_same, K + shift**2, (1.0 - share) * K)
+    K, total = kernel.covariance(theta, data.Z), kernel.variance(theta) + shift**2
+    C = np.where(sources[:, None] == sources, K + shift**2, K)
     diagonal(C)[:] += 1.0 / data.precision
     L, _ = cholesky_with_jitter(C)
-    shared, total = (1.0 - share) * K, kernel.variance(theta) + shift**2
-    mean = prior_mean + shared @ solve_lower_transposed(L, solve_lower(L, data.t - prior_mean))
-    variance = total - column_squares(solve_lower(L, shared))
+    mean = prior_mean + K @ solve_lower_transposed(L, solve_lower(L, data.t - prior_mean))
+    variance = total - column_squares(solve_lower(L, K))
     theta = replace(theta, amplitude=float(np.sqrt(total)))
 
     def represented(resolution: float) -> tuple[float, PseudoData]:
