@@ -312,8 +312,8 @@ def main() -> None:
             for line in PARTS[name](rows, held):
                 console.print(*line, sep=" | ", markup=False)
                 lines.append(f"| {' | '.join(line)} |")
-    if arguments.write:
-        put_between(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
+        if arguments.write:
+            put_between(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
 
 
 if __name__ == "__main__":
