@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import nmea_logs as logs
+from command_line import child
 from wgpr import WGPRegressor, apply, diff, load, predict_at
 from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
@@ -334,6 +335,21 @@ def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
     assert one.crs_ == other.crs_
     np.testing.assert_array_equal(predict_at(one, rows[:, :2]), predict_at(other, rows[:, :2]))
     assert wgpr("stream", "lake.map", "--crs", UTM)[0] == 2
+
+
+def test_a_stream_that_is_killed_keeps_its_coordinates(wgpr):
+    rows = survey(150)
+    with child("stream", "lake.map", "--report-every", "100", *QUICK) as process:
+        process.stdin.write("longitude,latitude,depth\n" + "".join(f"{x},{y},{z}\n" for x, y, z in rows.tolist()))
+        process.stdin.flush()
+        while not process.stderr.readline().startswith("100 rows learned"):
+            pass
+    assert wgpr("update", "lake.map")[0] == 0
+    model, expected = load("lake.map"), learned(rows)
+    assert model.crs_ == expected.crs_
+    assert model.n_samples_seen_ >= 100
+    n_rows = model.n_samples_seen_
+    np.testing.assert_array_equal(predict_at(model, rows[:, :2]), predict_at(learned(rows[:n_rows]), rows[:, :2]))
 
 
 @pytest.mark.parametrize("line", ["-76.33,95.0,5", "-500,44.5,5"])
