@@ -64,6 +64,16 @@ class Run:
         self.scores = scores(held[1], *self.model.predict(held[0], return_std=True))
 
 
+_UNDISTURBED: dict[tuple[int, str], Run] = {}
+
+
+def undisturbed(rows: Rows, held: Rows, n_shards: int, engine: str) -> Run:
+    """A run that nobody disturbs. Several parts use the same one."""
+    if (n_shards, engine) not in _UNDISTURBED:
+        _UNDISTURBED[n_shards, engine] = Run(rows, held, n_shards, engine)
+    return _UNDISTURBED[n_shards, engine]
+
+
 def is_running(process: int) -> bool:
     return Path(f"/proc/{process}/stat").exists()
 
@@ -77,7 +87,7 @@ def cpu_seconds(process: int) -> float:
 def speed(rows: Rows, held: Rows) -> Iterator[Line]:
     """Two shards over one, with each engine."""
     for engine in ("processes", "ray"):
-        one, two = (Run(rows, held, n, engine) for n in (1, 2))
+        one, two = (undisturbed(rows, held, n, engine) for n in (1, 2))
         ratio = two.rows_per_second / one.rows_per_second
         told = f"{ratio:.2f}; {one.rows_per_second:,.0f}, {two.rows_per_second:,.0f} rows/s"
         yield f"2 shards over 1, {engine}: ratio; rows a second of 1 and of 2", "1.7", told
@@ -96,7 +106,7 @@ def districts(rows: Rows, held: Rows) -> Iterator[Line]:
         f"{alone.rmse:.2f}, {alone.coverage:.1%}",
     )
     for n in DISTRICTS:
-        run = Run(rows, held, n, "processes")
+        run = undisturbed(rows, held, n, "processes")
         told = f"{run.scores.rmse / alone.rmse:.3f}, {run.scores.coverage:.1%}, {run.n_twice}, {run.bytes_per_row:.1f}"
         what = f"{n} districts: RMSE over that of one process, in the 95 % interval, rows sent to more than one worker"
         yield f"{what}, bytes of borders a row", "0.98 to 1.02, , 0, 8", told
@@ -190,11 +200,11 @@ def killing(engine: str) -> Iterator[list[int]]:
 
 def kills(rows: Rows, held: Rows) -> Iterator[Line]:
     """A random worker is killed every ten seconds, with each engine."""
-    undisturbed = Run(rows, held, 2, "processes")
+    before = undisturbed(rows, held, 2, "processes")
     for engine in ("processes", "ray"):
         with killing(engine) as killed:
             run = Run(rows, held, 2, engine)
-        told = f"{len(killed)}; {run.n_twice}; {run.scores.rmse / undisturbed.scores.rmse:.4f}"
+        told = f"{len(killed)}; {run.n_twice}; {run.scores.rmse / before.scores.rmse:.4f}"
         what = f"kill -9 of a random worker every 10 s, {engine}: workers killed; rows too many or too few"
         yield f"{what}; RMSE over that of an undisturbed run", "; 0; 0.99 to 1.01", told
 
@@ -217,8 +227,8 @@ def node(rows: Rows, held: Rows) -> Iterator[Line]:
         timer.join()
         ray.shutdown()
         cluster.shutdown()
-    undisturbed = Run(rows, held, 2, "processes")
-    told = f"{run.n_deaths}; {run.n_twice}; {run.scores.rmse / undisturbed.scores.rmse:.4f}"
+    before = undisturbed(rows, held, 2, "processes")
+    told = f"{run.n_deaths}; {run.n_twice}; {run.scores.rmse / before.scores.rmse:.4f}"
     what = "a node of a Ray cluster removed: actors that died; rows too many or too few; RMSE over that undisturbed"
     yield what, "; 0; 0.99 to 1.01", told
 
@@ -267,7 +277,7 @@ def coordinator_rate(rows: Rows) -> float:
 
 def archive(rows: Rows, held: Rows) -> Iterator[Line]:
     """What 10^9 rows take, from what some of them take here."""
-    run = Run(rows, held, 2, "processes")
+    run = undisturbed(rows, held, 2, "processes")
     rate, n_rows = run.rows_per_second / 2, len(rows[1])
     territory_rows = n_rows / run.model.n_models_
     memory = len(pickle.dumps(run.model._state.ensemble)) / n_rows
