@@ -74,7 +74,7 @@ def test_a_map_speaks_the_coordinates_of_its_rows(client):
     east, north, depth = np.array(survey(120)).T
     longitude, latitude = -76.33 + 1e-3 * east, 44.56 + 1e-3 * north
     rows, names = np.column_stack([longitude, latitude, depth]), ("lon", "lat", "depth")
-    path = make_map(client, "lake", inputs=("lon", "lat"), crs="EPSG:4326", settings={"random_state": 0})
+    path = make_map(client, "degrees", inputs=("lon", "lat"), crs="EPSG:4326", settings={"random_state": 0})
     assert send(client, f"{path}/rows?wait=learned", as_csv(rows, names)).status_code == 200
     here = new_estimator("wgpr", {"random_state": 0})
     here.crs_ = coordinates_of("EPSG:4326", ["lon", "lat"])
@@ -84,7 +84,7 @@ def test_a_map_speaks_the_coordinates_of_its_rows(client):
     np.testing.assert_allclose(pd.read_csv(io.StringIO(answers.text))["mean"], expected[0], rtol=1e-6)
     extent = client.get(path).json()["extent"]
     np.testing.assert_allclose(extent["lon"], [longitude.min(), longitude.max()], atol=2e-3)
-    collection = client.get("/collections/lake").json()
+    collection = client.get("/collections/degrees").json()
     assert collection["crs"] == ["CRS84"]
     grid = client.get(f"{path}/grid", headers={"Accept": NETCDF}, params={"width": 5, "height": 4})
     assert set(xr.load_dataset(io.BytesIO(grid.content), engine="scipy").dims) == {"lon", "lat"}

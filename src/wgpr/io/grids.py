@@ -144,12 +144,13 @@ def plan_grid(
     spacing: Numbers = None,
     *,
     at: Fixed | None = None,
-    max_nodes: int = MOST_NODES,
+    max_nodes: int | None = None,
 ) -> GridPlan:
     """Check the arguments of `predict_grid` and place the nodes; predicts nothing and learns nothing.
 
-    More than `max_nodes` raise a `TooManyNodesError` before they are placed.
+    More than `max_nodes`, by default `MOST_NODES`, raise an error before they are placed.
     """
+    max_nodes = MOST_NODES if max_nodes is None else max_nodes
     require_one_output(model)
     names, varying = input_names(model), varying_columns(model, at)
     labels = [names[column] for column in varying]
