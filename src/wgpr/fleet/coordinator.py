@@ -122,7 +122,7 @@ class Coordinator:
                 sleep(_INTERVAL)
                 self._look()
 
-    def drain(self, show: Callable[[int], None] = lambda n_learned: None) -> None:
+    def drain(self, show: Callable[[int], None] | None = None) -> None:
         """Wait until all rows are learned. show : is called with their number meanwhile."""
         for district in self._districts:
             self._dispatch(district)
@@ -130,10 +130,10 @@ class Coordinator:
             self._settle(district, 0)
         self._look()
         while self.n_learned < self.n_rows:
-            show(self.n_learned)
+            if show is not None:
+                show(self.n_learned)
             sleep(0.1 * _INTERVAL)
             self._look()
-        show(self.n_learned)
 
     def _dispatch(self, district: _District) -> None:
         """Send what waits for a district."""
@@ -263,7 +263,7 @@ class Coordinator:
 
     # What they have learned together
 
-    def collect(self, show: Callable[[int], None] = lambda n_learned: None) -> State:
+    def collect(self, show: Callable[[int], None] | None = None) -> State:
         """The state of one ensemble that has learned all rows."""
         self.drain(show)
         states = [self._state(district) for district in self._districts]

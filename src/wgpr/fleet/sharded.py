@@ -134,7 +134,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         self._sample = X, y
         return self
 
-    def collect(self, show: Show = lambda n_learned: None) -> WGPRegressor:
+    def collect(self, show: Show | None = None) -> WGPRegressor:
         """One `WGPRegressor` that has learned all rows. show : is called with the number of learned rows meanwhile."""
         self._require_rows()
         if self._collected is None:
