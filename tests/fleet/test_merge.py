@@ -361,3 +361,26 @@ def test_copies_are_told_from_other_readings_of_the_same_place(boats):
     assert copy is None
     assert holder == 0
     assert [len(model.data) for model in other.models] == [len(model.data) for model in source.models]
+
+
+def test_maps_of_degrees_are_merged_where_they_are():
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    from wgpr.io.coordinates import coordinates_of, predict_at, user_bounds
+    from wgpr.io.rows import learn_rows
+
+    def surveyed(west, crs="EPSG:4326", seed=0):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([rng.uniform(west, west + 0.02, 300), rng.uniform(44.50, 44.52, 300)])
+        model = WGPRegressor()
+        model.crs_ = coordinates_of(crs, ["lon", "lat"])
+        learn_rows(model, np.column_stack([X, 1000.0 * (X[:, 0] + 76.33)]), None, ("lon", "lat", "depth"))
+        return model
+
+    one, other = surveyed(-76.33), surveyed(-76.30, seed=1)
+    for both in (merge(one, other), merge(other, one)):
+        places = np.array([[-76.32, 44.51], [-76.29, 44.51]])
+        np.testing.assert_allclose(predict_at(both, places), [10.0, 40.0], atol=0.5)
+        assert user_bounds(both)[0, 0] == pytest.approx(-76.33, abs=1e-3)
+        assert user_bounds(both)[1, 0] == pytest.approx(-76.28, abs=1e-3)
+    with pytest.raises(ValueError, match="coordinate reference system"):
+        merge(one, surveyed(-76.30, crs="EPSG:4269"))

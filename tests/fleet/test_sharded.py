@@ -1,6 +1,7 @@
 """A fleet learns one map: each row once, whatever dies; settings and bad input; the command line."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -163,6 +164,49 @@ def test_a_worker_that_always_dies_is_given_up(here, monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
+def test_rows_after_an_early_answer_are_collected_too():
+    X, y = survey(300)
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.partial_fit(X[:100], y[:100])
+        assert fleet.collect().n_samples_seen_ == 100
+        fleet.partial_fit(X[100:], y[100:])
+        assert fleet.collect().n_samples_seen_ == 300
+
+
+@pytest.mark.usefixtures("here")
+def test_a_folder_is_empty_again_after_closing(tmp_path):
+    X, y = survey(300)
+    with ShardedRegressor(n_shards=2, folder=tmp_path / "fleet") as fleet:
+        fleet.fit(X, y)
+        assert os.listdir(tmp_path / "fleet")
+        fleet.fit(X, y)
+    assert not os.listdir(tmp_path / "fleet")
+
+
+def test_many_rows_at_once_are_sent_in_parcels(here, monkeypatch):
+    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    X, y = survey(1000)
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.fit(X, y)
+    assert max(len(arguments[2]) for _, method, arguments in here[1].calls if method == "take") == 100
+
+
+def test_a_worker_without_its_rows_is_an_error(here, monkeypatch):
+    monkeypatch.setattr(coordinator, "_PARCEL", 50)
+    X, y = survey(1000)
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.prepare(X[::5], y[::5])
+        fleet.partial_fit(X[:500], y[:500])
+        fleet.collect()
+        for worker in range(len(here[1].workers)):
+            here[1].kill(worker)
+        for district in Path(here[1]._folder).iterdir():
+            shutil.rmtree(district)
+        with pytest.raises(RuntimeError, match="must see the same folder"):
+            fleet.partial_fit(X[500:], y[500:]).collect()
+
+
+@pytest.mark.usefixtures("here")
 def test_several_outputs_and_weights():
     X, y = survey(1200)
     both = np.column_stack([y, 3.0 * y + 2.0])
@@ -212,6 +256,7 @@ def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
     [
         (["--engine", "threads"], "engine must be"),
         (["--address", "auto"], "address is for"),
+        (["--engine", "ray", "--address", "auto"], "needs a folder"),
         (["--shards", 2, "-m", "lgpr"], "estimator must be"),
         (["--shards", 0], "shards"),
     ],

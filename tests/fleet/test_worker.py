@@ -104,6 +104,21 @@ def test_a_fault_of_the_thread_that_learns_reaches_the_caller(tmp_path):
     worker.stop()
 
 
+def test_a_district_that_was_opened_again_learns_its_journal_before_it_is_divided(tmp_path):
+    X, y = survey(900)
+    start = beginning(X, y)
+    first = District(tmp_path / "one", start)
+    first.take(0, rows_of(X, y)[:600])
+    learn_all(first)
+    first.save()
+    first.take(600, rows_of(X, y)[600:])
+    first.close()
+    worker = Worker(str(tmp_path), start)
+    assert worker.divide("one", ("two", "three")) is not None
+    assert worker.progress("two").n_learned + worker.progress("three").n_learned == 900
+    worker.stop()
+
+
 # Borders
 
 

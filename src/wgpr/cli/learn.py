@@ -61,6 +61,7 @@ def fit(
     shards: opt.Shards = 1,
     engine: opt.EngineName = "processes",
     address: opt.Address = "",
+    folder: opt.FleetFolder = None,
     crs: opt.Crs = "",
     *,
     tables: dict[str, Any],
@@ -76,7 +77,7 @@ def fit(
     model = make_estimator(configuration, method, setting)
     require_weights(model, weight)
     opt.check_output(output, *expand(data))
-    with map_writer(output) as writer, _fleet(model, shards, engine, address) as fleet:
+    with map_writer(output) as writer, _fleet(model, shards, engine, address, folder) as fleet:
         table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
         choose_crs_of_table(model, crs or configuration.crs, table, columns[: -1 - bool(weight)])
@@ -84,7 +85,9 @@ def fit(
 
 
 @contextmanager
-def _fleet(model: EnsembleRegressor, shards: int, engine: str, address: str) -> Iterator["ShardedRegressor | None"]:
+def _fleet(
+    model: EnsembleRegressor, shards: int, engine: str, address: str, folder: Path | None
+) -> Iterator["ShardedRegressor | None"]:
     """The workers that learn a map, if there are to be any."""
     if shards == 1 and engine == "processes" and not address:
         yield None
@@ -92,7 +95,9 @@ def _fleet(model: EnsembleRegressor, shards: int, engine: str, address: str) -> 
     from wgpr.fleet.sharded import ShardedRegressor
 
     with opt.errors_of_usage():
-        fleet = ShardedRegressor(cast(Any, model), n_shards=shards, engine=engine, address=address or None)
+        fleet = ShardedRegressor(
+            cast(Any, model), n_shards=shards, engine=engine, address=address or None, folder=folder
+        )
         fleet.check_settings()
     with fleet:
         yield fleet
@@ -314,6 +319,10 @@ def _learn_in_shards(
                     fleet.partial_fit(*as_frames(model, rows, columns[:n_columns]), weights)
                     are_sent = True
                 show_learned(fleet.n_samples_learned_)
+        except KeyboardInterrupt:
+            n_left = fleet.n_samples_seen_ - fleet.n_samples_learned_
+            inform(f"interrupted: {format_count(n_left, 'row')} that were sent are still learned; Ctrl-C drops all")
+            raise
         finally:
             if are_sent:
                 model.__dict__.update(vars(fleet.collect(show_learned)))

@@ -46,6 +46,9 @@ Shards = Annotated[int, typer.Option(metavar="N", min=1, help="Cut the ground in
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="processes|ray", help="Where parts are learned: here, or on a Ray cluster.")
 ]
+FleetFolder = Annotated[
+    Path | None, typer.Option("--folder", help="Of the workers' journals; all nodes of a cluster must see it.")
+]
 Address = Annotated[str, typer.Option(metavar="ADDRESS", help="Of the Ray cluster, such as auto.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help=f"{METHOD_NAMES}. By default wgpr.")]
 Settings = Annotated[

@@ -386,6 +386,10 @@ class Learning:
 
     # Changes
 
+    def refit(self, number: int) -> None:
+        """Fit the hyperparameters of a territory again, with its neighbours of now."""
+        self._put(fitted(self.models[number], self._surroundings(number)), number)
+
     def _put(self, territory: Territory, number: int) -> None:
         """Put a territory in place of another."""
         if self._is_shared:

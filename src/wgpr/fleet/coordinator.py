@@ -21,10 +21,11 @@ from wgpr.estimators.methods import HISTORY_SIZE, TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.fleet.engines import Engine, WorkerDiedError
-from wgpr.fleet.ground import joined, with_leaves
+from wgpr.fleet.ground import joined, smoothed, with_leaves
 from wgpr.fleet.worker import Progress
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
+from wgpr.io.journal import JournalFullError
 from wgpr.rules.calibration import Calibration
 
 # Rows that are sent to a district together, and how many such parcels may be under way.
@@ -41,6 +42,8 @@ _GROWTH, _BYTES_A_ROW = 1.2, 7.0
 
 # A district with so many times the rows of the others in the mean is divided, if it has at least so many.
 _TOO_LARGE, _FEWEST_DIVIDED = 3.0, 20_000
+
+_FOLDER = "all workers must see the same folder"
 
 # Deaths of a worker, one after the other without any answer, after which the fleet gives up.
 _MOST_DEATHS = 20
@@ -139,9 +142,11 @@ class Coordinator:
         """Send what waits for a district."""
         if district.waiting:
             rows, district.waiting = np.concatenate(district.waiting), []
-            first = district.n_rows - len(rows)
-            district.under_way.append((first, rows, self._sent(district, first, rows)))
-            self._settle(district, _UNDER_WAY)
+            n_before = district.n_rows - len(rows)
+            for start in range(0, len(rows), _PARCEL):
+                first, parcel = n_before + start, rows[start : start + _PARCEL]
+                district.under_way.append((first, parcel, self._sent(district, first, parcel)))
+                self._settle(district, _UNDER_WAY)
 
     def _sent(self, district: _District, first: int, rows: Array) -> "Future[Any]":
         return self._engine.call(district.worker, "take", district.name, first, rows)
@@ -154,11 +159,23 @@ class Coordinator:
                 n_taken = self._result(district.worker, call)
             except WorkerDiedError:
                 n_taken = -1
+            except JournalFullError:
+                self._send_again(district)
+                raise
             if n_taken >= first + len(rows):
                 district.under_way.popleft()
                 continue
-            again = [(first, rows) for first, rows, _ in district.under_way]
-            district.under_way = deque((first, rows, self._sent(district, first, rows)) for first, rows in again)
+            if 0 <= n_taken < district.under_way[0][0]:
+                raise RuntimeError(f"a worker has {n_taken:,} rows of a district that had {first:,}; {_FOLDER}")
+            self._send_again(district)
+
+    def _send_again(self, district: _District) -> None:
+        """Send all parcels of a district that are under way once more.
+
+        A district leaves out what it has already.
+        """
+        again = [(first, rows) for first, rows, _ in district.under_way]
+        district.under_way = deque((first, rows, self._sent(district, first, rows)) for first, rows in again)
 
     # Calls
 
@@ -258,6 +275,8 @@ class Coordinator:
         for part in parts:
             progress: Progress = self._ask(part.worker, "progress", part.name)
             part.n_rows = part.n_learned = progress.n_learned
+        if parts[0].n_rows + parts[1].n_rows != largest.n_rows:
+            raise RuntimeError(f"{largest.n_rows:,} rows of a district are not all in its parts; {_FOLDER}")
         self._seen = {pair: seen for pair, seen in self._seen.items() if largest.name not in pair}
         self._ask(largest.worker, "remove", largest.name)
 
@@ -271,7 +290,7 @@ class Coordinator:
         method = self._beginning._method()
         assert isinstance(method, TerritoryMethod)
         ensembles = [cast(Territories, method.begun(state).ensemble) if state.n_seen else None for state in states]
-        territories = joined(self._cuts, ensembles)
+        territories = smoothed(joined(self._cuts, ensembles), self._cuts, method.settings)
         bounds = np.stack([state.bounds for state in known])
         return replace(
             self._beginning._state,

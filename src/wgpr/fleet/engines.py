@@ -52,7 +52,8 @@ class ProcessEngine(Engine):
         from loky import ProcessPoolExecutor
 
         arguments = (self._folder, self._beginning)
-        return ProcessPoolExecutor(max_workers=1, initializer=_start_worker, initargs=arguments)
+        options = {"env": {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}}  # a worker that has learned much is not replaced
+        return ProcessPoolExecutor(max_workers=1, initializer=_start_worker, initargs=arguments, **options)
 
     def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
         from loky.process_executor import BrokenProcessPool
@@ -104,8 +105,9 @@ class RayEngine(Engine):
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        self.n_workers = min(n_workers, max(1, int(ray.cluster_resources().get("CPU", 1))))
         actor = ray.remote(max_restarts=-1, num_cpus=1, scheduling_strategy="SPREAD")(_Actor)
-        self._actors = [actor.remote(folder, beginning) for _ in range(n_workers)]
+        self._actors = [actor.remote(folder, beginning) for _ in range(self.n_workers)]
 
     def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
         future: Future[Any] = self._actors[worker].call.remote(method, *arguments).future()

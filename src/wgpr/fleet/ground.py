@@ -1,12 +1,12 @@
 """How the ground is cut into districts, and how the ensembles of districts become one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from wgpr.ensemble.cuts import Cuts, Node, median_cut
-from wgpr.ensemble.territories import Overview, Territories
+from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.linalg import Array
 
@@ -74,6 +74,27 @@ def joined(cuts: Node, districts: Sequence[Territories | None]) -> Territories:
     centres = np.concatenate([district.overview.centres for district in known])
     overview = replace(Overview.of(models, tree), centres=centres)
     return Territories(tuple(models), tree, overview, sum(district.n_learned for district in known))
+
+
+def smoothed(territories: Territories, cuts: Node, settings: TerritorySettings) -> Territories:
+    """The ensemble after territories at the borders of districts were fitted with their neighbours on both sides.
+
+    Each district has fitted them with what the other had told, which was less and older.
+    """
+    borders = set(_positions(cuts))
+    learning = Learning(territories, settings, 0)
+    for number, ground in enumerate(territories.overview.grounds):
+        if any((axis, float(ground[side, axis])) in borders for side, axis in np.ndindex(ground.shape)):
+            learning.refit(number)
+    return learning.territories()
+
+
+def _positions(node: Node) -> Iterator[tuple[int, float]]:
+    """Axis and position of all cuts."""
+    if isinstance(node, Cuts):
+        yield from ((node.axis, position) for position in node.positions)
+        for child in node.children:
+            yield from _positions(child)
 
 
 def halved(territories: Territories) -> tuple[int, float, Territories, Territories] | None:

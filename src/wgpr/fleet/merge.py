@@ -19,6 +19,7 @@ from wgpr.estimators.units import Units
 from wgpr.fleet.offsets import NoOverlapError, Offset, estimated_offsets
 from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.gp.pseudodata import PseudoData
+from wgpr.io.coordinates import coordinates
 from wgpr.rules.calibration import Calibration
 
 
@@ -46,7 +47,9 @@ def merge_named(maps: Sequence[Any], names: Sequence[str], *, align: bool = Fals
     """As `merge`. names : of the maps, for errors."""
     _check(maps, names, align)
     with one_blas_thread():
-        return _merged(maps, [_Member.of(*each) for each in zip(range(len(maps)), names, maps, strict=True)], align)
+        return _merged(
+            maps, [_Member.of(*each, maps[0]) for each in zip(range(len(maps)), names, maps, strict=True)], align
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +63,21 @@ class _Member:
     units: Units
 
     @classmethod
-    def of(cls, number: int, name: str, estimator: Any) -> "_Member":
+    def of(cls, number: int, name: str, estimator: Any, first: Any) -> "_Member":
+        """Maps with a reference system count metres from their first rows; here all count from that of the first."""
         state = estimator._method().begun(estimator._state)
-        return cls(number, name, state, state.ensemble, state.units)
+        shift = _shift_of_origin(estimator, first)
+        units = replace(state.units, origin=state.units.origin + shift)
+        return cls(number, name, replace(state, bounds=state.bounds + shift, units=units), state.ensemble, units)
+
+
+def _shift_of_origin(estimator: Any, first: Any) -> Array:
+    """How far the origin of a map's inputs is from that of the first map: (d,)."""
+    shift = np.zeros(estimator.n_features_in_)
+    own, other = coordinates(estimator), coordinates(first)
+    if own is not None and other is not None and own.origin is not None and other.origin is not None:
+        shift[list(own.columns)] = np.subtract(own.origin, other.origin)
+    return shift
 
 
 def _merged(maps: Sequence[Any], members: Sequence[_Member], align: bool) -> Any:
@@ -109,6 +124,14 @@ def _check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
     inputs, target = (f"only maps of the same {what} can be merged" for what in ("inputs", "target"))
     require_same("number of inputs", first.n_features_in_, other.n_features_in_, inputs)
     require_same("inputs", _names(first), _names(other), inputs)
+    systems = [None if (known := coordinates(each)) is None else known for each in (first, other)]
+    plain, metric = ([None if each is None else getattr(each, of) for each in systems] for of in ("user", "model"))
+    if plain[0] != plain[1] or metric[0] != metric[1]:
+        told = [str(each or "none") for each in systems]
+        raise ValueError(
+            f"{name} has the coordinate reference system {told[1]} and {first_name} has {told[0]}; learn both with the "
+            "same --crs, in the same UTM zone"
+        )
     require_same("number of outputs", first.n_outputs_, other.n_outputs_, target)
     require_same("target", first.target_name_, other.target_name_, target)
     ours, theirs = (each._method().settings.kernel for each in (first, other))

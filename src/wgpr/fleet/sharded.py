@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -116,6 +117,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         X, y, weights = self._checked(X, y, sample_weight)
         if self._coordinator is None:
             self._waiting.append((X, y, weights))
+            self._collected = None
             if sum(len(rows) for rows, _, _ in self._waiting) < (N_SAMPLE if self._sample is None else N_FIRST_ROWS):
                 return self
             X, y, weights = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
@@ -153,6 +155,9 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
             coordinator.close()
         if (temporary := getattr(self, "_temporary", None)) is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+        elif coordinator is not None and self.folder is not None:
+            for district in Path(self.folder).glob("district-*"):
+                shutil.rmtree(district, ignore_errors=True)
         for name in ("_template", "_coordinator", "_temporary", "_waiting", "_sample", "_collected"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -180,6 +185,8 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f'engine must be "processes" or "ray", got {self.engine!r}')
         if self.address is not None and self.engine != "ray":
             raise ValueError('address is for engine="ray"; leave it out, or use that engine')
+        if self.address is not None and self.folder is None:
+            raise ValueError("a cluster needs a folder that all of its nodes see; give folder (--folder)")
         if self.engine == "ray":
             require_ray()
         if self.folder is not None and os.path.isdir(self.folder) and os.listdir(self.folder):

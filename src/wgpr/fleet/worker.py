@@ -7,7 +7,7 @@ numbers, so that rows that are sent again are not taken twice.
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +90,7 @@ class District:
     def learned(self, rows: Array) -> WGPRegressor:
         """The model after more rows."""
         model, n_features = copy(self.model), self.model.n_features_in_
-        _surround(model, tuple(each for others in self._outside.values() for each in others.values()))
+        _surround(model, tuple(each for others in list(self._outside.values()) for each in others.values()))
         targets = rows[:, n_features:-1].reshape(len(rows), *model._state.pending_y.shape[1:])
         model.partial_fit(rows[:, :n_features], targets, rows[:, -1])
         _surround(model, ())
@@ -183,6 +183,10 @@ class Worker:
         Returns axis and position of the cut between them, in the ensemble's units; None if there is none.
         """
         with self._district(name) as district:
+            while district.progress.n_learned < district.progress.n_taken and self._failure is None:
+                self._changed.wait(0.1)  # it was started again, and learns its journal
+            if self._failure is not None:
+                raise self._failure
             halves = None if district.territories is None else halved(district.territories)
             if halves is None:
                 return None
@@ -236,7 +240,8 @@ class Worker:
         model = district.learned(rows)
         with self._changed:
             district.model = model
-            district.save_if_due()
+            with suppress(OSError):  # without room for a snapshot the journal keeps the rows
+                district.save_if_due()
 
 
 def _surround(model: WGPRegressor, outside: tuple[Territory, ...]) -> None:

@@ -7,6 +7,7 @@ Inputs that a query does not name are in the middle of their extent. Answers are
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -40,11 +41,14 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Nodes along a side of an area or a cube, and points along a trajectory, unless the client wants others.
 _NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
 
+# Corners of a polygon times nodes.
+_MOST_COMPARED = 50_000_000
+
 _ANSWERS = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}, **problems(404, 409)}
 
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
-Height = Annotated[float | None, Query(description="Value of the third input.")]
+Height = Annotated[float | None, Query(ge=-1e15, le=1e15, description="Value of the third input.")]
 Names = Annotated[str, Query(alias="parameter-name", max_length=200, description="mean, std, or both by a comma.")]
 Resolution = Annotated[int, Query(ge=2, le=1000, description="Number of nodes.")]
 Format = Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")]
@@ -107,7 +111,12 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         _, ring = parse_wkt(coords, ("POLYGON",))
         low, high = ring[:, :2].min(axis=0), ring[:, :2].max(axis=0)
         places, domain = _grid(low, high, resolution_x, resolution_y)
-        is_inside = Polygon(ring[:, :2]).contains_points(places, radius=1e-9)
+        if len(ring) * len(places) > _MOST_COMPARED:
+            raise ServiceError(413, "the polygon has too many corners for so many nodes; ask for fewer of one of them")
+        loop, polygon = asyncio.get_running_loop(), Polygon(ring[:, :2])
+        is_inside = await loop.run_in_executor(
+            catalogue.answering, partial(polygon.contains_points, places, radius=1e-9)
+        )
         return await _answer(name, places, domain, ["y", "x"], z, names, is_inside)
 
     @router.get("/collections/{name}/cube", response_class=Response, responses=_ANSWERS)
@@ -152,7 +161,8 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
             "parameters": {each: _parameter(model, each) for each in wanted},
             "ranges": {each: _range(values[each], domain, axes, is_shown) for each in wanted},
         }
-        return JSONResponse(coverage, media_type=COVERAGE_JSON)
+        text = await loop.run_in_executor(catalogue.answering, JSONResponse(None).render, coverage)
+        return Response(text, media_type=COVERAGE_JSON)
 
     return router
 
@@ -175,7 +185,7 @@ def landing_page(request: Request) -> Response:
 
 def parse_wkt(text: str, kinds: Sequence[str]) -> tuple[str, Array]:
     """The kind of a geometry of well-known text, and its places (n, 2) or (n, 3). A polygon has no holes."""
-    found = re.fullmatch(r"\s*([A-Z]+)\s*Z?\s*\((.*)\)\s*", text.upper(), flags=re.DOTALL)
+    found = re.fullmatch(r"\s*([A-Z]+)\s*(?:Z\s*)?\((.*)\)\s*", text.upper(), flags=re.DOTALL)
     if found is None or found[1] not in kinds:
         raise ServiceError(400, f"coords must be {' or '.join(kinds)} in well-known text, such as POINT(1 2)")
     kind, inner = found[1], found[2].strip()

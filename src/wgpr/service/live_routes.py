@@ -81,7 +81,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         address = tiles.TileAddress(z, x, y, size, aspect, tiles.fixed_values(input_names(model), at))
         ground = live_map.events.ground
         change = live_map.n_learned if ground is None else ground.last_change(*tiles.box(model, address))
-        version = f"{model._state.seed:x}-{change}"
+        version = f"{live_map.token}-{change}"
         headers = {"ETag": f'W/"{version}"', "Cache-Control": "no-cache", "Vary": "Accept"}
         if f'"{version}"' in if_none_match:
             return Response(status_code=304, headers=headers)

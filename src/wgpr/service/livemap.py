@@ -9,6 +9,7 @@ threads and in the writer's process.
 """
 
 import asyncio
+import secrets
 import shutil
 import time
 from collections import OrderedDict, deque
@@ -102,7 +103,7 @@ def open_folder(folder: Path) -> Opened:
 class LiveMap:
     """definition : names and settings; model : that answers, None before the first row.
 
-    handle : its name for the writer. A map that is deleted and made again has another one.
+    handle, token : its name for the writer and in versions. A map that is deleted and made again has others.
     n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
     scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
     failure : why no more rows are taken, empty if they are.
@@ -118,7 +119,7 @@ class LiveMap:
         max_waiting: int,
     ) -> None:
         self.name, self.definition, self.model = opened.name, opened.definition, opened.model
-        self.handle = f"{opened.name}/{next(_handles)}"
+        self.handle, self.token = f"{opened.name}/{next(_handles)}", secrets.token_hex(4)
         self.folder, self._journal = opened.folder, opened.journal
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
         self.events = events
@@ -374,8 +375,8 @@ class LiveMap:
 
     @property
     def version(self) -> str:
-        """Names the state of the map: the seed tells maps apart, and the rows tell states."""
-        return "0" if self.model is None else f"{self.model._state.seed:x}-{self.n_learned}"
+        """Names the state of the map: a token tells maps apart, and the rows tell states."""
+        return "0" if self.model is None else f"{self.token}-{self.n_learned}"
 
     def remember_state(self) -> tuple[str, EnsembleRegressor]:
         """The model with its version; differences can begin at it later."""

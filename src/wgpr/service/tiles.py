@@ -23,7 +23,7 @@ Planes = NDArray[np.float32]
 
 PLANES = ("mean", "std", "std_latent", "model")
 _PIXELS = 256
-_MOST_TILES = 2000
+_MOST_BYTES = 2**27
 
 
 class TileAddress(NamedTuple):
@@ -107,7 +107,7 @@ def png(plane: Planes, layer: str, low: float | None, high: float | None) -> byt
 
 
 class TileCache:
-    """Tiles that were made, the latest 2,000. A tile that several clients want at once is made once."""
+    """Tiles that were made, the latest 128 MiB. A tile that several clients want at once is made once."""
 
     def __init__(self) -> None:
         self._tiles: OrderedDict[tuple[str, TileAddress], tuple[str, asyncio.Task[Planes]]] = OrderedDict()
@@ -122,9 +122,13 @@ class TileCache:
             known = version, asyncio.create_task(make())
             self._tiles[key] = known
         self._tiles.move_to_end(key)
-        while len(self._tiles) > _MOST_TILES:
+        while sum(_n_bytes(each) for _, each in self._tiles) > _MOST_BYTES:
             self._tiles.popitem(last=False)
         return await asyncio.shield(known[1])
+
+
+def _n_bytes(address: TileAddress) -> int:
+    return 4 * len(PLANES) * address.size**2
 
 
 def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
