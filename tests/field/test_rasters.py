@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,3 +232,12 @@ def test_contours_of_a_map_without_a_system(wgpr, maps):
     database = sqlite3.connect("a.gpkg")
     assert database.execute("SELECT count(DISTINCT depth) FROM contours").fetchone()[0] > 3
     database.close()
+
+
+def test_a_few_rows_are_masked_by_their_distance_too(wgpr, tmp_path, monkeypatch):
+    """So few rows that there is no local model yet."""
+    monkeypatch.chdir(tmp_path)
+    Path("few.csv").write_text("east,north,depth\n" + "\n".join(f"{k},{k % 3},{k}" for k in range(8)))
+    assert wgpr("fit", "few.csv", "--x", "east,north", "--y", "depth", "--crs", "EPSG:32618", "-o", "few.map")[0] == 0
+    code_, _, told = wgpr("grid", "few.map", "--mask-distance", 1, "-o", "few.tif")
+    assert code_ == 0, told

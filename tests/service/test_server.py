@@ -15,6 +15,7 @@ import pytest
 import wgpr
 from running_service import as_csv, make_map, new_client, send, survey
 from wgpr.cli import app as cli
+from wgpr.io.files import locked
 from wgpr.io.journal import Journal
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
@@ -133,3 +134,11 @@ def test_answers_are_sent_at_once(service):
         sockets = [each.transport.get_extra_info("socket") for each in service.server.server_state.connections]
         assert sockets
         assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
+
+
+def test_a_second_service_of_a_folder_says_so_and_ends(tmp_path):
+    command = [SCRIPT, "serve", tmp_path, "--port", "0"]
+    with locked(tmp_path / ".lock", "taken"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "another wgpr serve uses" in done.stderr

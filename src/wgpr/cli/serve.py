@@ -1,6 +1,7 @@
 """`wgpr serve`: the live service."""
 
 import tempfile
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.options import errors_of_usage
 from wgpr.cli.token import TokenFile, read_token
 
 
@@ -40,28 +42,30 @@ def serve(
     """
     if folder is None and not demo:
         raise UsageError("name a FOLDER for the maps, or use --demo")
-    folder, token = folder or Path(tempfile.mkdtemp(prefix="wgpr-demo-")), read_token(token_file)
+    token = read_token(token_file)
     _require_extra()
     from wgpr.service.process import start_process
 
-    process = start_process()  # it imports what it needs while this process does the same
-    from wgpr.service import server
-    from wgpr.service.limits import Limits
-    from wgpr.service.logs import log_to_standard_error
+    with ExitStack() as stack:
+        process = start_process()  # it imports what it needs while this process does the same
+        stack.callback(process.connection.close)  # it ends then, also if the service does not start
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wgpr-demo-")))
+        from wgpr.service import server
+        from wgpr.service.limits import Limits
+        from wgpr.service.logs import log_to_standard_error
 
-    try:
-        address = server.Address(host, port, token, allow_origin)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+        with errors_of_usage():
+            address = server.Address(host, port, token, allow_origin)
+        log_to_standard_error()
 
-    def tell(catalogue: Any, url: str) -> None:
-        maps = format_count(len(catalogue.maps), "map")
-        inform(f"serving {maps} of {folder} at {url} (see also {url}/docs); Ctrl-C stops")
+        def tell(catalogue: Any, url: str) -> None:
+            maps = format_count(len(catalogue.maps), "map")
+            inform(f"serving {maps} of {folder} at {url} (see also {url}/docs); Ctrl-C stops")
 
-    log_to_standard_error()
-    limits = Limits(rows_waiting=max_waiting)
-    options: Any = {"n_writers": writers or None, "process": process, "is_demo": demo, "started": tell}
-    server.serve(folder, address, limits=limits, **options)
+        limits = Limits(rows_waiting=max_waiting)
+        options: Any = {"n_writers": writers or None, "process": process, "is_demo": demo, "started": tell}
+        server.serve(folder, address, limits=limits, **options)
 
 
 def _require_extra() -> None:

@@ -49,7 +49,11 @@ class Mask:
     def finder(self, model: EnsembleRegressor) -> Callable[[Array, Array], NDArray[np.bool_]]:
         """A function of places (n, d) of the user and standard deviations (n,): which have no data (n,)."""
         columns = varying_columns(model)[:2]
-        tree = cKDTree(np.concatenate(model.pseudo_inputs_)[:, columns]) if self.distance is not None else None
+        tree = (
+            cKDTree(np.concatenate([*model.pseudo_inputs_, model._state.pending_X])[:, columns])
+            if self.distance is not None
+            else None
+        )
 
         def is_masked(X: Array, std: Array) -> NDArray[np.bool_]:
             masked = np.zeros(len(X), dtype=bool) if self.std is None else std > self.std

@@ -394,7 +394,10 @@ class LiveMap:
 
     def required_model(self) -> EnsembleRegressor:
         if self.model is None:
-            raise ServiceError(409, f"map {self.name} has learned nothing yet; send rows first")
+            remedy = "send rows first"
+            if self.n_accepted:
+                remedy = "its first rows are being learned; ask again, or send rows with ?wait=learned"
+            raise ServiceError(409, f"map {self.name} has learned nothing yet; {remedy}")
         return self.model
 
     # Tasks
