@@ -163,6 +163,19 @@ def test_a_worker_that_always_dies_is_given_up(here, monkeypatch):
         fleet.fit(X, y)
 
 
+def test_a_worker_that_dies_before_it_tells_what_it_has_learned(here, monkeypatch):
+    """It is started again, and must first learn what its journal has beyond its snapshot."""
+    X, y = survey(2000)
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.prepare(X[::5], y[::5])
+        fleet.partial_fit(X, y)
+        fleet._coordinator.drain()
+        for worker in range(len(here[1].workers)):
+            here[1].kill(worker)
+        monkeypatch.setattr(fleet._coordinator, "drain", lambda show: None)  # it was done before they died
+        assert fleet.collect().n_samples_seen_ == 2000
+
+
 @pytest.mark.usefixtures("here")
 def test_rows_after_an_early_answer_are_collected_too():
     X, y = survey(300)

@@ -308,6 +308,9 @@ class Coordinator:
         if is_all or district.receiver is None:
             district.receiver = StateReceiver()
         district.model = district.receiver.model(change, district.model)
+        if district.model._state.n_seen != district.n_rows:
+            n_seen = district.model._state.n_seen
+            raise RuntimeError(f"a worker has {n_seen:,} rows of a district with {district.n_rows:,}; {_FOLDER}")
         return district.model._state
 
     def close(self) -> None:

@@ -170,9 +170,12 @@ class Worker:
     def changes(self, name: str, has_last: bool) -> tuple[bool, bytes]:
         """What changed in a district's model since the last time, for a `StateReceiver`, and whether that is all of it.
 
+        All rows that it has taken are learned then.
+
         has_last : whether the receiver has what was sent then; otherwise all is sent.
         """
         with self._district(name) as district:
+            self._wait_until_learned(district)
             sender = district.sender if has_last else None
             district.sender = sender or StateSender()
             return sender is None, district.sender.change(district.model)
@@ -183,10 +186,7 @@ class Worker:
         Returns axis and position of the cut between them, in the ensemble's units; None if there is none.
         """
         with self._district(name) as district:
-            while district.progress.n_learned < district.progress.n_taken and self._failure is None:
-                self._changed.wait(0.1)  # it was started again, and learns its journal
-            if self._failure is not None:
-                raise self._failure
+            self._wait_until_learned(district)
             halves = None if district.territories is None else halved(district.territories)
             if halves is None:
                 return None
@@ -204,6 +204,13 @@ class Worker:
             if name in self._districts:
                 self._districts.pop(name).close()
             shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _wait_until_learned(self, district: District) -> None:
+        """Wait for a district that has perhaps been opened again, and learns its journal. The caller has the lock."""
+        while district.progress.n_learned < district.progress.n_taken and self._failure is None:
+            self._changed.wait(0.1)
+        if self._failure is not None:
+            raise self._failure
 
     @contextmanager
     def _district(self, name: str) -> Iterator[District]:
