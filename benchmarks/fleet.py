@@ -27,7 +27,7 @@ from rich.console import Console
 from common import ROOT, put_between
 from endless import Rows, survey
 from wgpr import ShardedRegressor, WGPRegressor
-from wgpr.ensemble.cuts import Cuts, Node
+from wgpr.ensemble.cuts import all_cuts
 from wgpr.fleet.engines import Engine
 from wgpr.fleet.worker import Progress
 from wgpr.metrics import scores
@@ -124,7 +124,7 @@ def jumps(run: Run) -> tuple[float, float]:
     Places are those of pseudo-data, each moved to the nearest border of its territory.
     """
     territories = run.model._state.ensemble
-    reach, of_districts = territories.overview.reach, set(_cuts(run.cuts))
+    reach, of_districts = territories.overview.reach, set(all_cuts(run.cuts))
     at_borders, inside = [], []
     for territory, ground in zip(territories.models, territories.overview.grounds, strict=True):
         for side, axis in np.ndindex(ground.shape):
@@ -138,14 +138,6 @@ def jumps(run: Run) -> tuple[float, float]:
         _change(run.model, chance.permutation(np.concatenate(each))[:5000], 0.02 * reach)
         for each in (at_borders, inside)
     )
-
-
-def _cuts(node: Node) -> Iterator[tuple[int, float]]:
-    """Axis and position of all cuts between districts."""
-    if isinstance(node, Cuts):
-        yield from ((node.axis, position) for position in node.positions)
-        for child in node.children:
-            yield from _cuts(child)
 
 
 def _change(model: WGPRegressor, places: np.ndarray, step: np.ndarray) -> float:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from wgpr import WGPRegressor
-from wgpr.ensemble.cuts import Cuts, grounds, route
-from wgpr.fleet.ground import balanced_cuts, halved, joined, shifted, with_leaves
+from wgpr.ensemble.cuts import Cuts, grounds, route, shifted, with_leaves
+from wgpr.fleet.ground import balanced_cuts, halved, joined
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ cuts along the same axis: a survey that only ever moves on makes one long list o
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Union
 
@@ -133,6 +134,33 @@ def _replaced(path: Path, below: Node) -> Node:
     for parent, place in reversed(path):
         below = parent._replace(children=(*parent.children[:place], below, *parent.children[place + 1 :]))
     return below
+
+
+def with_leaves(node: Node, leaves: Sequence[Node | None]) -> Node | None:
+    """The tree in which each number n is replaced by `leaves[n]`; where that is None, neighbours take the ground."""
+    if isinstance(node, int):
+        return leaves[node]
+    children = [(place, with_leaves(child, leaves)) for place, child in enumerate(node.children)]
+    kept = [(place, child) for place, child in children if child is not None]
+    if len(kept) < 2:
+        return kept[0][1] if kept else None
+    positions = tuple(node.positions[place - 1] for place, _ in kept[1:])
+    return Cuts(node.axis, positions, tuple(child for _, child in kept))
+
+
+def shifted(node: Node, shift: int) -> Node:
+    """The tree with numbers that are larger by `shift`."""
+    if isinstance(node, int):
+        return node + shift
+    return node._replace(children=tuple(shifted(child, shift) for child in node.children))
+
+
+def all_cuts(node: Node) -> Iterator[tuple[int, float]]:
+    """Axis and position of all cuts."""
+    if isinstance(node, Cuts):
+        yield from ((node.axis, position) for position in node.positions)
+        for child in node.children:
+            yield from all_cuts(child)
 
 
 def median_cut(Z: Array, lengthscales: Array | float) -> tuple[int, float] | None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import KDTree
 
-from wgpr.ensemble.cuts import Cuts, Node
+from wgpr.ensemble.cuts import Cuts, Node, with_leaves
 from wgpr.ensemble.regimes import FEWEST_ROWS
 from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory, agreement, fitted
@@ -216,7 +216,8 @@ def united(plan: Plan, settings: TerritorySettings, n_learned: int, n_steps: int
     """The territories of a plan. n_learned, n_steps : rows and looks of the maps together."""
     order = _numbered(plan.leaves)
     leaves = [plan.leaves[place] for place in order]
-    cuts = _renumbered(plan.cuts, np.argsort(order).tolist())
+    cuts = with_leaves(plan.cuts, np.argsort(order).tolist())
+    assert cuts is not None
     models = [union([piece.territory for piece in pieces]) for pieces in leaves]
     before = Territories(tuple(models), cuts, Overview.of(models, cuts), n_learned)
     uniting = _Uniting(before, settings, n_steps)
@@ -237,12 +238,6 @@ def _numbered(leaves: Sequence[Sequence[Piece]]) -> list[int]:
             numbers[wanted] = place
     rest = iter(sorted(set(range(len(leaves))) - set(numbers.values())))
     return [numbers[number] if number in numbers else next(rest) for number in range(len(leaves))]
-
-
-def _renumbered(node: Node, numbers: Sequence[int]) -> Node:
-    if isinstance(node, int):
-        return numbers[node]
-    return node._replace(children=tuple(_renumbered(child, numbers) for child in node.children))
 
 
 def union(parts: Sequence[Territory]) -> Territory:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Cuts, Node, grounds, route
+from wgpr.ensemble.cuts import Cuts, Node, grounds, route, with_leaves
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
@@ -21,7 +21,7 @@ from wgpr.estimators.methods import HISTORY_SIZE, TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.fleet.engines import Engine, WorkerDiedError
-from wgpr.fleet.ground import joined, smoothed, with_leaves
+from wgpr.fleet.ground import joined, smoothed
 from wgpr.fleet.worker import Progress
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver

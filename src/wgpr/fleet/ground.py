@@ -1,11 +1,11 @@
 """How the ground is cut into districts, and how the ensembles of districts become one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Cuts, Node, median_cut
+from wgpr.ensemble.cuts import Cuts, Node, all_cuts, median_cut, shifted, with_leaves
 from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.linalg import Array
@@ -42,25 +42,6 @@ def _cut(Z: Array, fraction: float, lengthscales: Array) -> tuple[int, float] | 
     return None
 
 
-def with_leaves(node: Node, leaves: Sequence[Node | None]) -> Node | None:
-    """The tree in which each number n is replaced by `leaves[n]`; where that is None, neighbours take the ground."""
-    if isinstance(node, int):
-        return leaves[node]
-    children = [(place, with_leaves(child, leaves)) for place, child in enumerate(node.children)]
-    kept = [(place, child) for place, child in children if child is not None]
-    if len(kept) < 2:
-        return kept[0][1] if kept else None
-    positions = tuple(node.positions[place - 1] for place, _ in kept[1:])
-    return Cuts(node.axis, positions, tuple(child for _, child in kept))
-
-
-def shifted(node: Node, shift: int) -> Node:
-    """The tree with numbers that are larger by `shift`."""
-    if isinstance(node, int):
-        return node + shift
-    return node._replace(children=tuple(shifted(child, shift) for child in node.children))
-
-
 def joined(cuts: Node, districts: Sequence[Territories | None]) -> Territories:
     """One ensemble of the districts that `cuts` separate; None for one without a row."""
     models: list[Territory] = []
@@ -81,20 +62,12 @@ def smoothed(territories: Territories, cuts: Node, settings: TerritorySettings) 
 
     Each district has fitted them with what the other had told, which was less and older.
     """
-    borders = set(_positions(cuts))
+    borders = set(all_cuts(cuts))
     learning = Learning(territories, settings, 0)
     for number, ground in enumerate(territories.overview.grounds):
         if any((axis, float(ground[side, axis])) in borders for side, axis in np.ndindex(ground.shape)):
             learning.refit(number)
     return learning.territories()
-
-
-def _positions(node: Node) -> Iterator[tuple[int, float]]:
-    """Axis and position of all cuts."""
-    if isinstance(node, Cuts):
-        yield from ((node.axis, position) for position in node.positions)
-        for child in node.children:
-            yield from _positions(child)
 
 
 def halved(territories: Territories) -> tuple[int, float, Territories, Territories] | None:

@@ -106,7 +106,6 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         """
         self.close()
         X, y, weights = self._checked(X, y, sample_weight)
-        self._sample = X, y
         self._lay_out(X, y)
         self._send(X, y, weights)
         self.collect()
