@@ -247,6 +247,16 @@ def start() -> Iterator[tuple[str, str, str]]:
     yield "`wgpr serve --demo` until the map grows [s], 3 times", "5", ", ".join(f"{each:.1f}" for each in seconds)
 
 
+def table(rows: list[tuple[str, str, str]]) -> str:
+    """The table of the page with these rows. Rows of parts that were not measured stay."""
+    _, _, rest = PAGE.read_text().partition(MARKERS[0])
+    before = [line.strip("| ").split(" | ") for line in rest.partition(MARKERS[1])[0].splitlines() if "|" in line]
+    new = {figure: (figure, limit, measured) for figure, limit, measured in rows}
+    kept = [new.pop(row[0], tuple(row)) for row in before[2:]]
+    everything = [("figure", "to reach", "measured"), ("---",) * 3, *kept, *new.values()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in everything)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="latency;opening;listeners;start", help="parts, separated by semicolons")
@@ -268,9 +278,8 @@ def main() -> None:
             for row in runs[part]():
                 console.print(" | ".join(row), markup=False)
                 rows.append(row)
-    lines = [f"| {' | '.join(row)} |" for row in [("figure", "to reach", "measured"), ("---",) * 3, *rows]]
     if arguments.write:
-        put_between(PAGE, *MARKERS, "\n".join(lines) + "\n")
+        put_between(PAGE, *MARKERS, table(rows))
 
 
 if __name__ == "__main__":

@@ -488,3 +488,16 @@ def test_without_httpx_the_client_says_what_to_install(wgpr, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     code, _, said = wgpr("stream", "--to", "http://127.0.0.1:1/maps/lake")
     assert (code, 'pip install "wgpr[serve]"' in said) == (1, True)
+
+
+@pytest.mark.parametrize(("option", "crs"), [([], "EPSG:4326"), (["--crs", "none"], None)])
+def test_a_stream_recognises_degrees_by_their_names(wgpr, url, option, crs):
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    rows = survey(30)
+    degrees = pd.DataFrame(
+        {"lon": -76.0 + 1e-3 * rows["east"], "lat": 44.0 + 1e-3 * rows["north"], "depth": rows["depth"]}
+    )
+    code, _, said = wgpr("stream", "--to", url, *option, stdin=text_of(degrees))
+    assert (code, "coordinates lon, lat: EPSG:4326, learned in metres" in said) == (0, crs is not None), said
+    with Map(url) as lake:
+        assert lake.info()["definition"]["crs"] == crs

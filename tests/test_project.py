@@ -32,7 +32,7 @@ LAYERS = [
     "estimators",
     "metrics datasets survey",
     "io",
-    "plots report client",
+    "plots report client planning",
     "service fleet",
     "cli",
     "__init__",

@@ -14,6 +14,7 @@ from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, 
 from .io.container import MapError
 from .io.coordinates import predict_at
 from .io.maps import apply, diff, load
+from .planning.plan import Plan, plan
 from .rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted
 from .rules.splitting import Always, Evidence, KernelDistance, Never, Wasserstein
 
@@ -32,6 +33,7 @@ __all__ = [
     "Nearest",
     "Never",
     "Offset",
+    "Plan",
     "RationalQuadratic",
     "RobustBCM",
     "ShardedRegressor",
@@ -47,5 +49,6 @@ __all__ = [
     "diff",
     "load",
     "merge",
+    "plan",
     "predict_at",
 ]

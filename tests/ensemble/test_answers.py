@@ -357,3 +357,19 @@ def test_a_territory_alone_is_its_posterior():
     found = answers_of(territories, X)
     np.testing.assert_allclose(found.mean, expected[0], atol=1e-9)
     np.testing.assert_allclose(found.variance, expected[1], atol=1e-9)
+
+
+def test_answers_are_prepared_as_far_as_there_is_time_and_room():
+    territories, cache = row_of_territories(n=20), PosteriorCache()
+    assert not answers.prepare(territories, cache, 2**28, 0.0)
+    assert len(cache._kept) == 1
+    assert answers.prepare(territories, cache, 2**28, 60.0)
+    kept = dict(cache._kept)
+    assert len(kept) == 20
+    answers_of(territories, territories.overview.centres, cache)
+    assert {number: local.posterior for number, local in cache._kept.items()} == {
+        number: local.posterior for number, local in kept.items()
+    }
+    small, room = PosteriorCache(), cache.n_bytes // 4
+    assert answers.prepare(territories, small, room, 60.0)
+    assert 0 < small.n_bytes < room

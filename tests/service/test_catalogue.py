@@ -258,3 +258,17 @@ def test_damage_in_the_middle_of_the_log_refuses_to_start(tmp_path):
                 pass
 
     asyncio.run(scenario())
+
+
+def test_answers_are_prepared_when_no_rows_wait(tmp_path):
+    """So that a page opens soon, although nobody has asked yet."""
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+            await learned(catalogue["lake"], ROWS)
+            lake = catalogue["lake"]
+            await until(lambda: lake.n_prepared == lake.model.n_models_ > 0)
+            assert lake.model._state.cache.n_bytes > 0
+
+    asyncio.run(scenario())

@@ -12,7 +12,8 @@ from running_service import NAMES, as_csv, make_map, send, survey
 OPERATIONS = [
     "PUT /maps/{name}", "GET /maps", "GET /maps/{name}", "POST /maps/{name}/rows", "POST /maps/{name}/predict",
     "GET /maps/{name}/grid", "GET /maps/{name}/file", "GET /maps/{name}/diff", "DELETE /maps/{name}", "GET /metrics",
-    "GET /health/live", "GET /health/ready", "GET /maps/{name}/track", "GET /maps/{name}/tiles/{layer}/{z}/{x}/{y}",
+    "GET /health/live", "GET /health/ready", "GET /maps/{name}/track", "GET /maps/{name}/next",
+    "GET /maps/{name}/tiles/{layer}/{z}/{x}/{y}",
     "GET /conformance", "GET /collections", "GET /collections/{name}", "GET /collections/{name}/position",
     "GET /collections/{name}/trajectory", "GET /collections/{name}/area", "GET /collections/{name}/cube",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.image import imread
 
 from running_service import as_csv, make_map, new_client, rough_survey, send, survey
+from wgpr import plan
 
 OCTETS = {"Accept": "application/octet-stream"}
 
@@ -166,3 +167,42 @@ def test_the_page_and_its_files_name_no_other_host(service, client):
 def test_nothing_outside_of_the_page_is_served(client):
     for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py", "/page/vendor/../../app.py"):
         assert httpx.get(f"{client.base_url}{path}").status_code in (400, 404)
+
+
+# Where next
+
+
+def test_where_next_is_geojson_in_the_coordinates_of_the_map(client, lake, lake_here):
+    answer = client.get(f"{lake}/next", params={"points": 4})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert [feature["geometry"]["type"] for feature in found["features"]] == ["Point"] * 4
+    expected = plan(lake_here, points=4)
+    np.testing.assert_allclose(found["wgpr"]["points"], np.concatenate(expected.tracks))
+    assert found["wgpr"]["std_after"] < found["wgpr"]["std_before"] == pytest.approx(expected.before)
+    assert client.get(f"{lake}/next", params={"points": 4}).json() == found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [({"points": 0}, 422), ({"points": 101}, 422), ({"at": "up=1"}, 422), ({"at": ["east=1", "north=1"]}, 400)],
+)
+def test_a_wrong_question_for_where_next_is_refused(client, lake, parameters, status):
+    answer = client.get(f"{lake}/next", params=parameters)
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+def test_an_empty_map_has_no_place_to_measure_next(client):
+    answer = client.get(f"{make_map(client, 'nothing-yet')}/next")
+    assert answer.status_code == 409
+
+
+def test_a_plan_holds_for_some_seconds_though_rows_come_in(client):
+    path = make_map(client, "river")
+    send(client, f"{path}/rows", as_csv(survey(60)), params={"wait": "learned"})
+    first = client.get(f"{path}/next", params={"points": 2}).json()
+    send(client, f"{path}/rows", as_csv(survey(80)[60:]), params={"wait": "learned"})
+    assert client.get(f"{path}/next", params={"points": 2}).json() == first
+    assert client.get(f"{path}/next", params={"points": 3}).json() != first
+    assert client.get(f"{path}/next", params={"points": 2, "at": "east=1"}).status_code == 400

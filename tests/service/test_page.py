@@ -217,6 +217,25 @@ def test_an_empty_map_says_so(open_page):
     page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")
 
 
+def test_where_next_is_drawn_and_follows_the_rows(open_page, service):
+    path = make_map(service.client, "reef")
+    learn(service.client, path, survey(150))
+    page = open_page("reef")
+    wait_until_drawn(page)
+    assert page.locator(".next").count() == 0
+    page.get_by_label("where next").check()
+    page.locator(".next").nth(19).wait_for()
+    assert "reduce the uncertainty of depth" in page.locator("#gain").inner_text()
+    where = "() => [...document.querySelectorAll('.next')].map((marker) => marker.style.transform).join()"
+    before = page.evaluate(where)
+    found = service.client.get(f"{path}/next").json()["wgpr"]["points"]
+    learn(service.client, path, np.column_stack([found, np.zeros(len(found))]))
+    page.wait_for_function(f"(before) => ({where})() !== before", arg=before)
+    page.get_by_label("where next").uncheck()
+    page.wait_for_function("() => document.querySelectorAll('.next').length === 0")
+    assert not page.locator("#gain").is_visible()
+
+
 def test_a_phone_shows_the_map_above_the_numbers_without_scrolling_sideways(open_page):
     page = open_page("lake", viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True)
     wait_until_drawn(page)

@@ -669,7 +669,7 @@ def test_the_description_is_openapi_31(client):
     description = client.get("/openapi.json").json()
     assert description["openapi"].startswith("3.1")
     operations = [(path, method) for path, item in description["paths"].items() for method in item]
-    assert len(operations) == len(set(operations)) == 22
+    assert len(operations) == len(set(operations)) == 23
     text = json.dumps(description)
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', text):
         assert reference in description["components"]["schemas"]

@@ -23,6 +23,7 @@ COMMANDS = {
     "predict": ("query", "Predict at the places of a table."),
     "grid": ("query", "Predict on a regular grid: a GeoTIFF, a BAG, or NetCDF with CF attributes."),
     "contours": ("contours", "Draw lines of equal mean, as GeoJSON or GeoPackage for GIS."),
+    "next": ("next", "Propose where to measure next: places, lines or a path that take out most uncertainty."),
     "evaluate": ("query", "Score the predictions of other data, and their uncertainty."),
     "info": ("show", "Print what is in a map: settings, models, extents, size, last steps."),
     "plot": ("show", "Draw a map: mean, uncertainty, regions of the local models, and the history of decisions."),

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.georeference import choose_crs
 from wgpr.cli.lines import Line, LineError, LineParser, format_answer, leave_out
 from wgpr.cli.session import Session, StreamOptions
 from wgpr.cli.settings import chosen_settings
 from wgpr.client import Map, MapServiceError
+from wgpr.estimators.regressors import WGPRegressor
+from wgpr.io.coordinates import NONE, coordinates
 from wgpr.io.rows import ANSWER
 
 # Rows of a request. If one of them is refused, the others are sent again.
@@ -33,7 +36,9 @@ def remote_session(
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
             method, settings = chosen_settings(said.configuration, said.method, said.settings)
-            session.new_map = {"method": method, "settings": settings, "crs": said.crs.removeprefix("none") or None}
+            crs = None if said.crs.lower() == NONE else said.crs or (definition or {}).get("crs")
+            session.new_map = {"method": method, "settings": settings, "crs": crs}
+            session.recognises_degrees = not said.crs
         if definition is None:
             inform(f"{url} does not exist yet; a new map is started")
         elif session.new_map:  # the service says whether it has these settings
@@ -60,7 +65,8 @@ def _parser(url: str, definition: dict[str, Any], said: StreamOptions) -> LinePa
 class RemoteSession(Session):
     """Sends rows to a map of a service. n_rows : that the service has on its disk.
 
-    new_map : method and settings of a map that is to be made; None if there is one.
+    new_map : method, settings and coordinates of a map that is to be made; None if there is one.
+    recognises_degrees : whether a new map gets the coordinates that the names of its columns say.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class RemoteSession(Session):
         self._map, self._level, self._strict, self._force = service_map, level, strict, force
         self._waits = False
         self.new_map: dict[str, Any] | None = None
+        self.recognises_degrees = False
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
@@ -97,6 +104,8 @@ class RemoteSession(Session):
     def _learn(self, rows: list[Line]) -> None:
         if self.new_map is not None:
             self._announce()
+            if self.recognises_degrees:
+                self.new_map["crs"] = _recognised(self.columns[:-1], rows)
             self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
         for first in range(0, len(rows), _MOST_ROWS):
             n_before = self.n_rows
@@ -136,6 +145,14 @@ class RemoteSession(Session):
                 return []
             raise
         return list(zip(*(columns[name].tolist() for name in ANSWER), strict=True))
+
+
+def _recognised(inputs: Sequence[str], rows: list[Line]) -> str | None:
+    """The coordinates of a new map, as `wgpr fit` chooses them."""
+    example = WGPRegressor()
+    choose_crs(example, "", "", inputs, np.array([row.x for row in rows]))
+    known = coordinates(example)
+    return None if known is None else known.name
 
 
 def _fault(error: MapServiceError) -> str:

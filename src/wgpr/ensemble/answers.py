@@ -12,6 +12,7 @@ says little there. Territories of one regime share most of their data near the b
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
+from time import perf_counter
 from typing import NamedTuple
 from weakref import ReferenceType, ref
 
@@ -36,6 +37,9 @@ _LEAST_FRACTION = 0.01
 
 # Numbers in a matrix for one piece of queries.
 _PIECE = 2_000_000
+
+# Fraction of the memory that posteriors may take that nobody has asked for yet.
+_ROOM_FOR_PREPARED = 0.5
 
 # Most pseudo-data of a posterior for the covariance of several queries.
 _MOST_JOINT = 1000
@@ -89,6 +93,10 @@ class PosteriorCache:
         self._kept: OrderedDict[int, _Local] = OrderedDict()
         self._lock, self.n_bytes = Lock(), 0
 
+    def __contains__(self, number: int) -> bool:
+        with self._lock:
+            return number in self._kept
+
     def get(self, number: int) -> _Local | None:
         with self._lock:
             kept = self._kept.get(number)
@@ -139,6 +147,26 @@ def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, 
         data = data[np.unique(tree.query(X / theta.lengthscales, k=np.arange(1, n_each + 1))[1])]
     mean = np.mean([recipe.mean for recipe in recipes], axis=0)
     return Posterior(territories.kernel, theta, mean, data).joint(X).covariance
+
+
+def posterior_of(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> Posterior:
+    """The posterior that a territory answers by."""
+    return _local(territories, number, cache, max_bytes).posterior
+
+
+def prepare(territories: Territories, cache: PosteriorCache, max_bytes: int, seconds: float) -> bool:
+    """Make posteriors that are not kept, for about so many seconds. Whether nothing is left that there is room for."""
+    end = perf_counter() + seconds
+    for number in range(len(territories)):
+        if cache.n_bytes > _ROOM_FOR_PREPARED * max_bytes:
+            return True
+        if number not in cache:
+            _local(territories, number, cache, max_bytes)
+            if number not in cache:  # it has no room
+                return True
+            if perf_counter() > end:
+                return False
+    return True
 
 
 # Which territories answer a query

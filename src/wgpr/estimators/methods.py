@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from wgpr.ensemble.absorb import absorb
-from wgpr.ensemble.answers import Answers, joint_covariance, predict
+from wgpr.ensemble.answers import Answers, joint_covariance, predict, prepare
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation, SplittingRule, StepRecord
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
-from wgpr.gp.linalg import Array, Indices, columns, expand_outputs
+from wgpr.gp.linalg import Array, Indices, columns, expand_outputs, one_blas_thread
 from wgpr.gp.model import Learner
 from wgpr.rules import prediction as rules
 
@@ -248,6 +248,13 @@ class TerritoryMethod(Method):
             np.broadcast_to(squared * expand_outputs(each, mean), mean.shape) for each in (variance, noise)
         )
         return Answers(mean, variance, noise, owners)
+
+    def prepare(self, state: State, seconds: float) -> bool:
+        """Make ready for answers, for about so many seconds. Whether nothing is left to do."""
+        if not isinstance(state.ensemble, Territories):
+            return True
+        with one_blas_thread():
+            return prepare(state.ensemble, state.cache, self.max_cache_bytes, seconds)
 
     def covariance(self, state: State, ensemble: Any, queries: Array) -> Array:
         """Correlations of one posterior of all queries, variances of the answers to each."""

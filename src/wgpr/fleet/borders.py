@@ -18,7 +18,7 @@ from wgpr.io.container import Contents
 from wgpr.io.territories import pack_models, unpack_models
 
 # A territory is told again when it has seen so many times the rows of the last time.
-_GROWTH = 2.0
+_GROWTH = 1.5
 
 # Pseudo-data of a territory that are told, those nearest to the border.
 _N_TOLD = 60

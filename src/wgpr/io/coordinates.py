@@ -179,6 +179,10 @@ class Coordinates:
         """Places of the user in another system."""
         return _transformer(self.user, target, get_ident()).transform(x, y)
 
+    def from_system(self, x: ArrayLike, y: ArrayLike, source: str) -> tuple[Array, Array]:
+        """Places of another system as those of the user."""
+        return _transformer(source, self.user, get_ident()).transform(x, y)
+
 
 def coordinates_of(crs: str, names: Sequence[str]) -> Coordinates:
     """Coordinates with a system that the user names, as EPSG code, WKT or PROJ string, or as a file with WKT.

@@ -163,7 +163,7 @@ def plan_grid(
         )
     edges = _checked_region(default_region(model, at=at) if region is None else region, labels)
     if spacing is None:
-        spacing = default_spacing(edges, square=_have_same_unit(labels, edges))
+        spacing = default_spacing(edges, square=have_same_unit(labels, edges))
         if region is None:
             n_steps = np.ceil((edges[:, 1] - edges[:, 0]) / spacing - 1e-9)  # edges move apart to whole steps
             edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
@@ -172,7 +172,7 @@ def plan_grid(
     if (n_nodes := prod(n + 1 for n in n_steps.tolist())) > max_nodes:
         raise TooManyNodesError(f"the grid has {n_nodes:,} nodes, and {max_nodes:,} are the most; ask for fewer")
     nodes = [low + step * np.arange(n + 1.0) for low, step, n in zip(edges[:, 0], steps, n_steps, strict=True)]
-    return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), _fixed_columns(names, at))
+    return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), fixed_columns(names, at))
 
 
 def input_names(model: "EnsembleRegressor") -> list[str]:
@@ -224,7 +224,7 @@ def framed(model: "EnsembleRegressor", X: Array) -> Any:
 def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list[int]:
     """The inputs that are not in `at`, in the order of a region: west to east first."""
     names, known = input_names(model), coordinates(model)
-    varying = [column for column in range(len(names)) if column not in _fixed_columns(names, at)]
+    varying = [column for column in range(len(names)) if column not in fixed_columns(names, at)]
     if known is not None:
         return sorted(varying, key=[*known.columns, *varying].index)
     return sorted(varying, key=lambda column: Label.parsed(names[column]).name.lower() not in _WEST_TO_EAST)
@@ -258,7 +258,7 @@ def default_spacing(region: ArrayLike, *, square: bool = False) -> tuple[float, 
 # Arguments
 
 
-def _fixed_columns(names: Sequence[str], at: Fixed | None) -> dict[int, float]:
+def fixed_columns(names: Sequence[str], at: Fixed | None) -> dict[int, float]:
     """`at` by column."""
     columns: dict[str | int, int] = dict(enumerate(range(len(names)))) | {name: i for i, name in enumerate(names)}
     fixed: dict[int, float] = {}
@@ -320,7 +320,7 @@ def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str], max_nodes
 # Nodes
 
 
-def _have_same_unit(names: Sequence[str], edges: Array) -> bool:
+def have_same_unit(names: Sequence[str], edges: Array) -> bool:
     """Whether the inputs of a map have the same unit, in ranges that are comparable."""
     if len(names) != 2:
         return False

@@ -31,7 +31,7 @@ from wgpr.service.definition import NAME, Definition
 from wgpr.service.edr import edr_routes, landing_page
 from wgpr.service.errors import ProblemDetails, ServiceError, problems
 from wgpr.service.guard import Guard, as_response
-from wgpr.service.live_routes import live_routes, page, page_files
+from wgpr.service.live_routes import live_routes, page, page_files, plan_routes
 from wgpr.service.livemap import LiveMap
 from wgpr.service.map_events import in_words
 
@@ -102,6 +102,7 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
         routes(app, catalogue)
     app.include_router(live_routes(catalogue))
+    app.include_router(plan_routes(catalogue))
     app.include_router(edr_routes(catalogue))
     app.mount("/page", page_files())
 

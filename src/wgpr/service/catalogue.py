@@ -4,14 +4,17 @@ import asyncio
 import os
 import secrets
 import shutil
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.methods import TerritoryMethod
 from wgpr.io.files import locked, sync_folder
 from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.definition import Definition, is_map_name
@@ -28,6 +31,9 @@ from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
 # Seconds between two looks at which maps are to be saved.
 _TICK = 1.0
+
+# Seconds of each of them that answers are prepared in.
+_PREPARING = 0.25
 
 
 class Catalogue:
@@ -55,6 +61,7 @@ class Catalogue:
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
         self.answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
         self.reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wgpr-read")  # it takes much memory
+        self.planning = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wgpr-plan")  # what may take seconds
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Catalogue"]:
@@ -71,11 +78,12 @@ class Catalogue:
             self._writers = [self._started_writer(number) for number in range(self._n_writers)]
             for opened in found:
                 self._add(opened)
-            ticking = asyncio.create_task(self._tick())
+            tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._prepare())]
             try:
                 yield self
             finally:
-                ticking.cancel()
+                for task in tasks:
+                    task.cancel()
                 await self._close()
 
     def _checked_folders(self) -> list[Opened]:
@@ -104,12 +112,35 @@ class Catalogue:
         self._threads.shutdown()
         self.answering.shutdown()
         self.reading.shutdown()
+        self.planning.shutdown()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
             for live_map in self.maps.values():
                 live_map.save_if_due()
+
+    async def _prepare(self) -> None:
+        """Use moments without rows to prepare the answers of maps, so that their pages open soon."""
+        while True:
+            await asyncio.sleep(_TICK)
+            try:
+                await self._prepare_answers()
+            except Exception as error:  # it would only have made answers sooner
+                log("prepare", error=type(error).__name__)
+
+    async def _prepare_answers(self) -> None:
+        for live_map in sorted(self.maps.values(), key=lambda each: each.prepared_at):
+            if live_map.model is None or live_map.n_waiting or live_map.n_prepared == live_map.model.n_models_:
+                continue
+            model = self.answering_model(live_map)
+            method, n_models = model._method(), model.n_models_
+            if isinstance(method, TerritoryMethod):
+                prepare = partial(method.prepare, model._state, _PREPARING)
+                live_map.prepared_at = time.monotonic()
+                is_ready = await self._loop.run_in_executor(self.planning, prepare)
+                live_map.n_prepared = n_models if is_ready else 0
+                return
 
     # Maps
 

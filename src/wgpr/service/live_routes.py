@@ -1,22 +1,29 @@
 """Routes of the live page: events, tiles, the track, and the page itself."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from functools import partial
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.staticfiles import StaticFiles
 
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.io.coordinates import coordinates
 from wgpr.io.grids import input_names
 from wgpr.service import tiles
 from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME
-from wgpr.service.errors import problems
+from wgpr.service.errors import ServiceError, problems, too_busy
 
 PAGE = files("wgpr.service") / "page"
+# Plans that are kept, the latest of each map, and seconds that each holds at least.
+_MOST_PLANS, _PLAN_HOLDS = 64, 3.0
+
 FLOATS, PNG, EVENTS = "application/octet-stream", "image/png", "text/event-stream"
 
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
@@ -98,6 +105,68 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         return Response(tiles.png(plane, layer, low, high), media_type=PNG, headers=headers)
 
     return router
+
+
+class _Kept(NamedTuple):
+    """The latest plan of a map: what was asked, rows that it knew, and until when it holds although others came."""
+
+    asked: Any
+    version: int
+    until: float
+    plan: dict[str, Any]
+
+
+def plan_routes(catalogue: Catalogue) -> APIRouter:
+    router, latest = APIRouter(), dict[str, _Kept]()
+    busy = asyncio.Semaphore(1)
+
+    @router.get("/maps/{name}/next", responses=problems(400, 404, 409, 429))
+    async def where_next(
+        name: Name,
+        points: Annotated[int, Query(ge=1, le=100, description="Number of places.")] = 20,
+        at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
+    ) -> dict[str, Any]:
+        """Where to measure next, as GeoJSON: places that take most uncertainty out of the map, the best first.
+
+        Longitude and latitude of WGS 84 if the map has a coordinate reference system. `wgpr` has the uncertainty that
+        is expected, and the places in the coordinates of the map.
+        """
+        live_map = catalogue[name]
+        model = catalogue.answering_model(live_map)
+        fixed = tiles.fixed_values(input_names(model), at)
+        asked, version = (live_map.token, points, fixed), live_map.n_learned
+        kept = latest.get(name)
+        if kept is not None and kept.asked == asked and (kept.version == version or time.monotonic() < kept.until):
+            return kept.plan
+        if busy.locked():
+            raise too_busy("another plan is being made; ask again in a few seconds", 3.0)
+        async with busy:
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(
+                    catalogue.planning, partial(_planned, model, points, dict(fixed))
+                )
+            except ValueError as error:
+                raise ServiceError(400, str(error)) from error
+            except (ArithmeticError, RuntimeError) as error:
+                raise ServiceError(409, "no plan can be made for this map now; send more rows") from error
+        if len(latest) >= _MOST_PLANS and name not in latest:
+            latest.pop(next(iter(latest)))
+        latest[name] = _Kept(asked, version, time.monotonic() + _PLAN_HOLDS, found)
+        return found
+
+    return router
+
+
+def _planned(model: EnsembleRegressor, points: int, at: dict[int, float]) -> dict[str, Any]:
+    from wgpr.planning.files import geojson  # half a second, which the start of the service has not
+    from wgpr.planning.plan import plan
+
+    if model.n_features_in_ - len(at) < 2:
+        raise ValueError("places to measure next need two inputs that vary")
+    made = plan(model, points=points, at=at)
+    found = geojson(made, coordinates(model))
+    found["wgpr"]["points"] = [track[0, made.columns].tolist() for track in made.tracks]
+    return found
 
 
 def page_files() -> StaticFiles:

@@ -59,6 +59,7 @@ async function showView() {
   element("line").hidden = !isLine;
   element("layers").hidden = isLine;
   element("legend").hidden = true;
+  showGain("");
   if (!summary.extents || summary.extents.every(([low, high]) => low === high)) {
     message(`${summary.name} has learned nothing yet.\nIt appears here as rows come in.`);
     return;
@@ -74,6 +75,7 @@ async function showView() {
   if (view !== state.view) return;
   view.setTrack(points.map(onPlane));
   state.view.showTrack(element("track").checked);
+  askNextSoon();
 }
 
 /** A row as the view takes it: inputs of the axes, or input and target of a line. */
@@ -97,6 +99,7 @@ function showSliders() {
       state.at = { ...state.at, [name]: Number(slider.value) };
       text.textContent = `${name}: ${digits(state.at[name])}`;
       state.view?.setSlice(state.at);
+      askNextSoon();
     };
     slider.addEventListener("input", change);
     label.append(text, slider);
@@ -194,6 +197,7 @@ function learned(event) {
     const columns = summary.inputs.length > 1 ? summary.columns : [0];
     state.view.changed(event.boxes?.map((box) => box.map((corner) => columns.map((column) => corner[column]))) ?? null);
   } else showView();
+  askNextSoon();
 }
 
 /** The error of the forecasts since the last event, from the scores of all of them. */
@@ -228,6 +232,46 @@ function showSilence() {
   }
 }
 
+// Where next: asked again while rows come in, with a pause after each answer
+
+const PAUSE = 4000;
+let [asking, wanted] = [false, 0]; // wanted : counts what makes another question necessary
+
+function askNextSoon() {
+  wanted += 1;
+  if (!asking && element("next").checked && state.view?.setNext) askNext();
+}
+
+async function askNext() {
+  const { view, name } = state;
+  const asked = wanted;
+  let isAnswered = false;
+  asking = true;
+  try {
+    const query = new URLSearchParams(Object.entries(state.at).map(([key, value]) => ["at", `${key}=${value}`]));
+    const response = await request(mapPath(name, `/next?${query}`));
+    const answer = await response.json();
+    isAnswered = response.status !== 429;
+    if (isAnswered && view === state.view && element("next").checked) {
+      if (response.ok) showNext(view, answer.wgpr);
+      else showGain(answer.detail ?? "");
+    }
+  } catch { /* asked again after the pause */ }
+  await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  asking = false;
+  if (wanted !== asked || !isAnswered) askNextSoon();
+}
+
+function showNext(view, { points, std_before, std_after, target }) {
+  view.setNext(points);
+  showGain(`${points.length} measurements there are expected to reduce the uncertainty of ${target} from ${digits(std_before, 3)} to ${digits(std_after, 3)}`);
+}
+
+function showGain(text) {
+  element("gain").textContent = text;
+  element("gain").hidden = !text;
+}
+
 // Begin
 
 start();
@@ -238,6 +282,13 @@ function start() {
   element("maps").addEventListener("change", ({ target }) => open(target.value));
   element("layers").addEventListener("change", ({ target }) => {
     if (target.id === "track") state.view?.showTrack(target.checked);
+    else if (target.id === "next") {
+      if (!target.checked) {
+        showGain("");
+        state.view?.setNext?.([]);
+      }
+      askNextSoon();
+    }
     else state.view?.show(target.value);
   });
   setInterval(showSilence, 1000);

@@ -4,6 +4,7 @@ import { TABLES, digits, modelColour } from "./colours.js";
 import { mapPath, request } from "./service.js";
 
 const NODES = 65; // along a side of a tile; neighbouring tiles share their edges
+const COARSE = 33; // of a new tile, which is drawn at once, and then fetched with all nodes
 const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
 const L = () => window.L;
 
@@ -17,6 +18,7 @@ export class Surface {
     this.tiles = new Map(); // by key: canvas, coords, planes, etag
     this.range = null;
     this.stale = new Set();
+    this.coarse = [];
     this.points = [];
     this.aspect = aspectOf(summary);
     const crs = L().extend({}, L().CRS.Simple, { transformation: new (L().Transformation)(1, 0, -1 / this.aspect, 0) });
@@ -73,7 +75,10 @@ export class Surface {
         canvas.width = canvas.height = NODES - 1;
         const tile = { canvas, coords, planes: null, etag: "" };
         surface.tiles.set(this._tileCoordsToKey(coords), tile);
-        surface.fetch(tile).finally(() => done(null, canvas));
+        surface.fetch(tile, COARSE).finally(() => {
+          done(null, canvas);
+          surface.refineSoon(tile);
+        });
         return canvas;
       },
     });
@@ -82,16 +87,29 @@ export class Surface {
     return layer;
   }
 
-  async fetch(tile) {
+  async fetch(tile, size = NODES) {
     const { x, y, z } = tile.coords;
-    const query = new URLSearchParams({ size: NODES, aspect: this.aspect });
+    const query = new URLSearchParams({ size, aspect: this.aspect });
     for (const [name, value] of Object.entries(this.at)) query.append("at", `${name}=${value}`);
     const path = mapPath(this.summary.name, `/tiles/all/${z}/${x}/${y}?${query}`);
     const response = await request(path, { headers: tile.etag ? { "If-None-Match": tile.etag } : {}, cache: "no-store" });
     if (response.status !== 200) return;
-    tile.planes = new Float32Array(await response.arrayBuffer());
-    tile.etag = response.headers.get("ETag");
+    const planes = new Float32Array(await response.arrayBuffer());
+    tile.planes = size === NODES ? planes : refined(planes);
+    tile.etag = size === NODES ? response.headers.get("ETag") : "";
     this.drawSoon();
+  }
+
+  /** Fetch all nodes of coarse tiles a little later, one after the other. */
+  refineSoon(tile) {
+    this.coarse.push(tile);
+    this.refining ??= setTimeout(async () => {
+      while (this.coarse.length) {
+        const next = this.coarse.shift();
+        if ([...this.tiles.values()].includes(next)) await this.fetch(next).catch(() => {});
+      }
+      this.refining = null;
+    }, 300);
   }
 
   /** Fetch the tiles again that touch one of the boxes, all of them without boxes. */
@@ -214,6 +232,14 @@ export class Surface {
     return pieces;
   }
 
+  /** Places to measure next, the best first; each with its number. */
+  setNext(places) {
+    this.next?.remove();
+    const icon = (number) => L().divIcon({ className: "next", html: String(number), iconSize: [22, 22] });
+    const markers = places.map(([x, y], index) => L().marker([y, x], { icon: icon(index + 1), interactive: false, keyboard: false }));
+    this.next = L().layerGroup(markers).addTo(this.map);
+  }
+
   showTrack(isShown) {
     for (const layer of [this.track, this.boat]) {
       if (isShown) layer.addTo(this.map);
@@ -235,6 +261,22 @@ function aspectOf({ plane: extent, columns, inputs }) {
 function plane(tile, number) {
   const size = NODES * NODES;
   return tile.planes.subarray(number * size, (number + 1) * size);
+}
+
+/** Planes of a coarse tile with all nodes: those between are the mean of their neighbours, or of the same model. */
+function refined(planes) {
+  const [half, fine] = [COARSE * COARSE, NODES * NODES];
+  const values = new Float32Array(4 * fine);
+  for (let number = 0; number < 4; number++) {
+    for (let i = 0; i < fine; i++) {
+      const [row, column] = [Math.floor(i / NODES), i % NODES];
+      const [low, left] = [row >> 1, column >> 1];
+      const [high, right] = number === MODEL ? [low, left] : [(row + 1) >> 1, (column + 1) >> 1];
+      const at = (r, c) => planes[number * half + r * COARSE + c];
+      values[number * fine + i] = (at(low, left) + at(low, right) + at(high, left) + at(high, right)) / 4;
+    }
+  }
+  return values;
 }
 
 function maximum(values) {

@@ -1,0 +1,135 @@
+"""`wgpr next`: where to measure next."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wgpr.cli import options as opt
+from wgpr.cli.console import UsageError, format_count, inform, stderr
+from wgpr.cli.query import learn_waiting_rows
+from wgpr.cli.saving import read_map
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.io.coordinates import coordinates
+from wgpr.io.grids import input_names, target_name, varying_columns
+from wgpr.labels import Label
+from wgpr.planning.files import FORMATS, MISSIONS, check_format, read_expectation, read_polygons, write_plan
+from wgpr.planning.plan import Plan, mean_std, plan
+
+_METRES = {"m": 1.0, "km": 1000.0, "nmi": 1852.0, "NM": 1852.0, "mi": 1609.344, "ft": 0.3048}
+
+
+def next(
+    map_file: opt.MapFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help=f"A file: {', '.join(FORMATS)}.")
+    ] = None,
+    points: Annotated[int | None, typer.Option(metavar="N", min=1, help="Propose so many places.")] = None,
+    lines: Annotated[int | None, typer.Option(metavar="N", min=1, help="Propose so many parallel lines.")] = None,
+    spacing: Annotated[str, typer.Option(metavar="D", help="Least distance of the lines, such as 50m.")] = "",
+    budget: Annotated[str, typer.Option(metavar="D", help="Propose one path of this length, such as 5km.")] = "",
+    start: Annotated[str, typer.Option("--from", metavar="X,Y", help="Where the path begins.")] = "",
+    returns: Annotated[bool, typer.Option("--return", help="The path ends where it begins.")] = False,
+    inside: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Polygons of a GeoJSON file. By default where the data are.")
+    ] = None,
+    at: opt.At = [],  # noqa: B006
+    altitude: Annotated[float, typer.Option(metavar="H", help="Of waypoints, in metres above home.")] = 0.0,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="PLAN", help="Say whether the gain of an earlier plan (.geojson) came true in this map."),
+    ] = None,
+) -> None:
+    """Propose where to measure next: places, lines or a path that take out most uncertainty.
+
+    Give one of --points, --lines and --budget. A length is in metres, or with a unit: 500m, 5km, 3nmi; in a map
+    without a coordinate reference system it is in the unit of the inputs. Lines and paths measure all along.
+
+    .geojson, .csv, .waypoints (MAVLink) and .plan (QGroundControl) can be written. After the survey, `--check` compares
+    the uncertainty that was expected with that of the new map.
+
+    Examples: `wgpr next lake.map --points 20 -o next.geojson`, `wgpr next lake.map --from -76.34,44.56 --budget 5km -o
+    next.plan`, `wgpr next lake.map --check next.geojson`
+    """
+    if (check is None) == (points is None and lines is None and not budget):
+        raise UsageError("give one of --points, --lines, --budget and --check")
+    if bool(budget) != bool(start):
+        raise UsageError("--budget and --from belong together: a path has a length, and a place where it begins")
+    if check is None and output is None:
+        raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
+    if altitude and (output is None or output.suffix.lower() not in MISSIONS):
+        raise UsageError(f"--altitude is for missions: {' and '.join(MISSIONS)}")
+    if output is not None:
+        opt.check_output(output, map_file, endings=FORMATS)
+    if check is not None:
+        _compare(map_file, check)
+        return
+    model = read_map(map_file)
+    known = coordinates(model)
+    with opt.errors_of_usage():
+        fixed = opt.parse_fixed_inputs(at, input_names(model))
+        if output is not None:
+            check_format(output, tuple(varying_columns(model, fixed)), known)
+        region = None if inside is None else read_polygons(inside, known)
+        columns = varying_columns(model, fixed)
+        length = _length("--budget", budget, model, columns) if budget else None
+        least = _length("--spacing", spacing, model, columns) if spacing else 0.0
+        place = opt.parse_numbers("--from", start)
+    learn_waiting_rows(model)
+    with stderr.status("planning"), opt.errors_of_usage():
+        made = plan(
+            model, points=points, lines=lines, budget=length, start=place, returns=returns, spacing=least,
+            inside=region, at=fixed,
+        )  # fmt: skip
+    assert output is not None
+    write_plan(output, made, known, altitude)
+    inform(f"{_what(made)}: {output}")
+    if lines is not None and len(made.tracks) < lines:
+        inform(f"the ground has room for no more than {format_count(len(made.tracks), 'line')} so far apart")
+    _say("expected", made.before, made.after, model)
+    if known is None and output.suffix.lower() == ".geojson":
+        inform("the map has no coordinate reference system, so the file has the coordinates of the data")
+
+
+def _compare(map_file: Path, plan_file: Path) -> None:
+    """Say what a plan expected, and what came true in a map."""
+    expectation = read_expectation(plan_file)
+    model = read_map(map_file)
+    with opt.errors_of_usage("--check: "):
+        realised = mean_std(model, expectation.places)
+    _say("expected", expectation.before, expectation.after, model)
+    _say("realised", expectation.before, realised, model)
+
+
+def _what(made: Plan) -> str:
+    if made.kind == "points":
+        return format_count(len(made.tracks), "place")
+    counted = format_count(len(made.tracks), "line") if made.kind == "lines" else "a path"
+    return f"{counted} of {made.length:,.4g} {made.unit or 'units'}"
+
+
+def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> None:
+    label = Label.parsed(target_name(model))
+    unit = f" {label.unit}" if label.unit else ""
+    inform(f"{word}: standard deviation of {label.name} over the ground {before:.3g}{unit} -> {after:.3g}{unit}")
+
+
+def _length(option: str, text: str, model: EnsembleRegressor, columns: Sequence[int]) -> float:
+    """A length in the unit of the plan, which is that of the inputs that vary."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[1].count(".") > 1 or found[1] == ".":
+        raise ValueError(f"{option} must be a length such as 500m or 5km, got {text!r}")
+    number, unit = float(found[1]), found[2]
+    if not unit:
+        return number
+    own = "m" if coordinates(model) is not None else Label.parsed(input_names(model)[columns[0]]).unit or ""
+    if unit not in _METRES or own not in _METRES:
+        known = ", ".join(_METRES)
+        raise ValueError(
+            f"{option}: {unit} is no unit of length; use one of {known}"
+            if unit not in _METRES
+            else f"{option}: the unit of the map's inputs is not known; give a number in that unit"
+        )
+    return number * _METRES[unit] / _METRES[own]

@@ -1,0 +1,287 @@
+"""`wgpr.plan`: places, survey lines or a path that take most uncertainty out of a map."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from wgpr.checks import require_count, require_number
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.estimators.methods import TerritoryMethod
+from wgpr.gp.linalg import Array, one_blas_thread
+from wgpr.io.coordinates import coordinates, for_model, for_user
+from wgpr.io.grids import Fixed, fixed_columns, have_same_unit, input_names, named, target_name, varying_columns
+from wgpr.labels import Label
+from wgpr.planning.choice import cells_along, choose_lines, choose_points, length_of
+from wgpr.planning.ground import Polygons, cells_of
+from wgpr.planning.route import choose_path
+from wgpr.planning.uncertainty import uncertainty_of
+
+# Most points or lines of one plan.
+MOST = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where to measure next, in the coordinates of the survey.
+
+    kind : "points", "lines" or "path".
+    tracks : (k, d) each: points one by one, the ends of lines, the corners of a path.
+    gains : (n,) of each point, line or path: the fraction of the summed variance that it takes out, after those before.
+    before, after : root mean squared standard deviation of the field over the ground: now, and as expected after the
+        plan was measured, in the unit of the target. It is also the expected RMSE of the mean.
+    places : (m, d) that this is averaged over. length : of all tracks. unit : of it, such as "m".
+    names : of the inputs; columns : those that vary, x first; target : what is measured.
+    """
+
+    kind: str
+    tracks: list[Array]
+    gains: Array
+    before: float
+    after: float
+    places: Array
+    length: float
+    unit: str
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    target: str
+
+    def std_of(self, model: EnsembleRegressor) -> float:
+        """What `before` and `after` are, of another model: that which has learned the planned measurements."""
+        return mean_std(model, self.places)
+
+
+def mean_std(model: EnsembleRegressor, places: Array) -> float:
+    """Root mean squared standard deviation of the field at places (n, d) of the user."""
+    if places.shape[1] != model.n_features_in_:
+        raise ValueError(f"the places of the plan have {places.shape[1]} inputs, and the map {model.n_features_in_}")
+    _, std = model.predict(named(model, places), return_std=True, latent=True)
+    return float(np.sqrt(np.mean(np.square(std))))
+
+
+def plan(
+    model: EnsembleRegressor,
+    *,
+    points: int | None = None,
+    lines: int | None = None,
+    budget: float | None = None,
+    start: ArrayLike | None = None,
+    returns: bool = False,
+    spacing: float = 0.0,
+    inside: ArrayLike | Polygons | None = None,
+    at: Fixed | None = None,
+) -> Plan:
+    """Plan measurements that take most uncertainty out of a map: one of points, lines, or a path with a budget.
+
+    They minimise the posterior variance of the field, summed over the ground. It does not depend on the values that
+    will be measured. The ground is where the data are, or a polygon. Lengths are in metres if the map has a coordinate
+    reference system, and in the unit of the inputs otherwise.
+
+    Parameters
+    ----------
+    model : of the default method, with one or two inputs that vary; a path or lines need two.
+    points : number of places, the best first.
+    lines : number of parallel lines across the ground; spacing : the least distance between them.
+    budget : length of a path; start : (2,) where it begins, x first; returns : whether it ends there too.
+    inside : (n, 2) corners of a polygon, x first, in the coordinates of the survey; or `Polygons`.
+    at : values of inputs that do not vary, by name or column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from wgpr import WGPRegressor, plan
+    >>> X = np.concatenate([np.linspace(0, 4, 200), np.linspace(6, 10, 200)])[:, None]
+    >>> model = WGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+    >>> best = plan(model, points=1).tracks[0][0, 0]
+    >>> bool(4 < best < 6)
+    True
+    """
+    _check_arguments(model, points, lines, budget, start, returns, spacing)
+    frame = _Frame.of(model, at, needs_lengths=points is None)
+    region = None if inside is None else frame.polygons(inside)
+    if frame.n_axes == 1 and (points is None or inside is not None):
+        raise ValueError("lines, a path and inside need two inputs that vary; use points")
+    if budget is not None:
+        start = frame.place("start", start)
+    with one_blas_thread():
+        return _chosen(model, frame, region, points, lines, spacing, budget, start, returns)
+
+
+def _check_arguments(
+    model: EnsembleRegressor, points: Any, lines: Any, budget: Any, start: Any, returns: bool, spacing: Any
+) -> None:
+    if not isinstance(model._method(), TerritoryMethod):
+        raise ValueError("plan needs a map of the default method, whose uncertainty covers what lies between the data")
+    if sum(each is not None for each in (points, lines, budget)) != 1:
+        raise ValueError("give one of points, lines and budget")
+    for name, value in (("points", points), ("lines", lines)):
+        if value is not None:
+            require_count(name, value)
+            if value > MOST:
+                raise ValueError(f"{name} must be at most {MOST:,}, got {value:,}")
+    if budget is not None:
+        require_number("budget", budget, least=0.0)
+        if not 0.0 < budget < np.inf:
+            raise ValueError(f"budget must be a length above 0, got {budget}")
+        if start is None:
+            raise ValueError("a path needs a start: the place where it begins")
+    elif start is not None or returns:
+        raise ValueError("start and returns are for a path: give a budget too")
+    if spacing and lines is None:
+        raise ValueError("spacing is for lines: say how many")
+    require_number("spacing", spacing, least=0.0)
+
+
+def _chosen(
+    model: EnsembleRegressor,
+    frame: "_Frame",
+    region: Polygons | None,
+    points: int | None,
+    lines: int | None,
+    spacing: float,
+    budget: float | None,
+    start: Any,
+    returns: bool,
+) -> Plan:
+    ground = cells_of(frame.data(), frame.n_axes, region)
+    if points is not None and points > len(ground):
+        raise ValueError(f"points must be at most {len(ground):,} here, got {points:,}")
+    measured = ground.nodes[:, None] if points is not None else ground.along_tracks()
+    nodes = frame.inputs(measured.reshape(-1, 2)).reshape(*measured.shape[:2], -1)
+    targets = frame.inputs(ground.targets)
+    least = np.zeros(len(frame.fixed))  # data so far apart cannot tell shorter length-scales across their lines
+    least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
+    uncertainty = uncertainty_of(model, ground, nodes, targets, least)
+    if points is not None:
+        kind, cells = "points", choose_points(uncertainty, points)
+        tracks, groups = [ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells]
+    elif lines is not None:
+        kind, chosen = "lines", choose_lines(uncertainty, lines, spacing)
+        tracks, groups = [line.ends for line in chosen], [line.cells for line in chosen]
+    else:
+        assert budget is not None
+        corners = choose_path(uncertainty, start, budget, start if returns else None)
+        kind, tracks, groups = "path", [corners], [cells_along(ground, corners)]
+    uncertainty = uncertainty_of(model, ground, nodes, targets)
+    variances = [uncertainty.variance.sum()]
+    for group in groups:
+        uncertainty.measure(group)
+        variances.append(uncertainty.variance.sum())
+    unit = model._method().answering(model._state)[1].target_unit
+    before, after = (unit * float(np.sqrt(variances[place] / len(ground))) for place in (0, -1))
+    return Plan(
+        kind=kind,
+        tracks=[frame.for_user(track) for track in tracks],
+        gains=-np.diff(variances) / max(variances[0], 1e-300),
+        before=before,
+        after=after,
+        places=frame.for_user(ground.targets),
+        length=sum(map(length_of, tracks)),
+        unit=frame.unit,
+        names=tuple(input_names(model)),
+        columns=tuple(frame.columns),
+        target=target_name(model),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """The axes that a plan is made in: the one or two inputs that vary, x first, in the same unit of length.
+
+    columns : of the inputs that vary; fixed : (d,) values of the others, in the coordinates of the user.
+    scale : (2,) units of the model for one of the plan.
+    """
+
+    model: EnsembleRegressor
+    columns: Sequence[int]
+    fixed: Array
+    scale: Array
+    unit: str
+
+    @classmethod
+    def of(cls, model: EnsembleRegressor, at: Fixed | None, *, needs_lengths: bool) -> "_Frame":
+        """needs_lengths : whether the plan has lengths, for which both inputs must have one unit."""
+        names = input_names(model)
+        given: Mapping[int, float] = fixed_columns(names, at)
+        columns = varying_columns(model, at)
+        if len(columns) > 2:
+            others = ", ".join(names[column] for column in columns[2:])
+            raise ValueError(f"a plan has at most two inputs that vary; give a value for {others}")
+        known = coordinates(model)
+        if known is not None and set(columns) != set(known.columns):
+            raise ValueError("a plan of a map with coordinates needs both of them to vary")
+        fixed = np.zeros(len(names))
+        fixed[list(given)] = list(given.values())
+        low, high = model.bounds_[:, columns]
+        width = np.where(high > low, high - low, 1.0)
+        labels = [Label.parsed(names[column]) for column in columns]
+        has_one_unit = known is not None or have_same_unit(
+            [names[column] for column in columns], np.stack([low, high], axis=1)
+        )
+        units = {label.unit for label in labels}
+        if needs_lengths and known is None and len(units) > 1:
+            raise ValueError("lines and paths need two inputs of the same unit; use points")
+        scale = np.ones(2)
+        if len(columns) == 2 and not has_one_unit and not needs_lengths:
+            scale = width
+        unit = "m" if known is not None else (labels[0].unit or "") if has_one_unit or len(columns) == 1 else ""
+        return cls(model, columns, fixed, scale, unit)
+
+    @property
+    def n_axes(self) -> int:
+        return len(self.columns)
+
+    def data(self) -> Array:
+        """Places (n, 2) that the map has data near."""
+        X = np.concatenate([*self.model.pseudo_inputs_, self.model._state.pending_X])
+        places = np.zeros((len(X), 2))
+        places[:, : self.n_axes] = X[:, self.columns] / self.scale[: self.n_axes]
+        if (places == places[0]).all():
+            raise ValueError("the map has data of one place only; measure at others first")
+        return places
+
+    def inputs(self, places: Array) -> Array:
+        """Inputs (n, d) of the model at places (n, 2) of the plan."""
+        X = np.tile(self.fixed, (len(places), 1))
+        X[:, self.columns] = (places * self.scale)[:, : self.n_axes]
+        return X
+
+    def for_user(self, places: Array) -> Array:
+        """Inputs (n, d) of the user."""
+        return for_user(self.model, self.inputs(places))
+
+    def place(self, name: str, given: Any) -> Array:
+        """Where a place (2,) of the user is in the plan."""
+        return self.places(name, np.reshape(_numbers(name, given, 2), (1, 2)))[0]
+
+    def places(self, name: str, given: Array) -> Array:
+        """Where places (n, 2) of the user are in the plan."""
+        X = np.tile(self.fixed, (len(given), 1))
+        X[:, self.columns] = given
+        try:
+            return for_model(self.model, X)[:, self.columns] / self.scale
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+    def polygons(self, inside: Any) -> Polygons:
+        if not isinstance(inside, Polygons):
+            inside = Polygons(((_numbers("inside", inside).reshape(-1, 2),),))
+        rings = tuple(tuple(self.places("inside", ring) for ring in polygon) for polygon in inside.polygons)
+        if not rings or not all(rings) or any(len(ring) < 3 for polygon in rings for ring in polygon):
+            raise ValueError("inside must be a polygon of at least three corners, each with x and y")
+        polygons = Polygons(rings)
+        if polygons.area <= 1e-12 * float(np.ptp(polygons.corners, axis=0).max()) ** 2:
+            raise ValueError("inside has no area: its corners lie on a line")
+        return polygons
+
+
+def _numbers(name: str, given: Any, size: int | None = None) -> Array:
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, got {given!r}") from error
+    if not np.isfinite(numbers).all() or numbers.size % 2 or not numbers.size or (size and numbers.size != size):
+        raise ValueError(f"{name} must be finite numbers, x and y of each place; got {given!r}")
+    return numbers

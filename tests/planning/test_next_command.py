@@ -1,0 +1,95 @@
+"""`wgpr next`: from a map to a file of where to measure, and whether its gain came true."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from wgpr import WGPRegressor, load
+
+NAMES = ["east [km]", "north [km]"]
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    """Lines 0.4 km apart over 4 x 4 km."""
+    monkeypatch.chdir(tmp_path)
+    x = np.arange(0.0, 4.01, 0.1)
+    X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 4.1, 0.4)])
+    y = np.sin(4.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.02 * np.random.default_rng(0).normal(size=len(X))
+    WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), pd.Series(y, name="depth [m]")).save("lake.map")
+
+
+def test_points_and_whether_their_gain_came_true(wgpr, lake):
+    code, _, told = wgpr("next", "lake.map", "--points", "10", "-o", "next.geojson")
+    assert code == 0
+    assert "10 places: next.geojson" in told
+    assert "expected: standard deviation of depth over the ground" in told
+    found = json.loads(Path("next.geojson").read_text())
+    places = np.array([feature["geometry"]["coordinates"] for feature in found["features"]])
+    model = load("lake.map")
+    model.partial_fit(pd.DataFrame(places, columns=NAMES), np.sin(4.0 * places[:, 0]) * np.cos(3.0 * places[:, 1]))
+    model.save("lake.map")
+    code, _, told = wgpr("next", "lake.map", "--check", "next.geojson")
+    assert code == 0
+    expected, realised = (line.rsplit("->", 1)[1].split()[0] for line in told.splitlines()[-2:])
+    assert float(realised) == pytest.approx(float(expected), rel=0.15)
+
+
+@pytest.mark.parametrize(("budget", "longest"), [("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5)])
+def test_a_budget_has_a_unit(wgpr, lake, budget, longest):
+    code, _, told = wgpr("next", "lake.map", "--budget", budget, "--from", "0,0", "--return", "-o", "next.csv")
+    assert code == 0, told
+    path = pd.read_csv("next.csv")[NAMES].to_numpy()
+    assert 0.5 * longest < np.linalg.norm(np.diff(path, axis=0), axis=1).sum() <= longest
+    np.testing.assert_allclose(path[[0, -1]], 0.0, atol=1e-9)
+
+
+def test_lines_inside_of_a_polygon(wgpr, lake):
+    ring = [[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]
+    Path("west.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    code, _, told = wgpr(
+        "next", "lake.map", "--lines", "2", "--spacing", "300m", "--inside", "west.geojson", "-o", "a.csv"
+    )
+    assert code == 0, told
+    assert (pd.read_csv("a.csv")[NAMES].to_numpy() <= 2.0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "a.csv"], "--points, --lines, --budget and --check"),
+        (["--points", "3", "--lines", "2", "-o", "a.csv"], "one of points, lines and budget"),
+        (["--points", "3"], "name an output"),
+        (["--points", "3", "-o", "a.kml"], "must end with"),
+        (["--points", "3", "-o", "a.plan"], "--crs"),
+        (["--points", "2000", "-o", "a.csv"], "at most 1,000"),
+        (["--budget", "5km", "-o", "a.csv"], "--budget and --from belong together"),
+        (["--budget", "5 parsecs", "--from", "0,0", "-o", "a.csv"], "no unit of length"),
+        (["--budget", "far", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
+        (["--budget", "5km", "--from", "0", "-o", "a.csv"], "start must be"),
+        (["--budget", "1.2.3km", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
+        (["--points", "3", "--altitude", "5", "-o", "a.csv"], "--altitude is for missions"),
+        (["--points", "3", "--inside", "lake.map", "-o", "a.csv"], "no GeoJSON"),
+        (["--points", "3", "--inside", "none.geojson", "-o", "a.csv"], "none.geojson"),
+        (["--points", "3", "--at", "east [km]=1", "--at", "north [km]=1", "-o", "a.csv"], "leave at least one"),
+        (["--check", "lake.map"], "no GeoJSON"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, arguments, message):
+    before = {path.name for path in tmp_path.iterdir()}
+    code, _, told = wgpr("next", "lake.map", *arguments)
+    assert code not in (0, None)
+    assert message in " ".join(told.split())
+    assert "Traceback" not in told
+    assert {path.name for path in tmp_path.iterdir()} - before <= {".stdin"}
+
+
+def test_fewer_lines_than_asked_for_are_explained(wgpr, lake):
+    code, _, told = wgpr("next", "lake.map", "--lines", "9", "--spacing", "1.5km", "-o", "a.csv")
+    assert code == 0
+    n_lines = pd.read_csv("a.csv")["number"].max()
+    assert n_lines < 9
+    assert f"room for no more than {n_lines} lines so far apart" in " ".join(told.split())

@@ -1,0 +1,308 @@
+"""`wgpr.plan` and its files."""
+
+import json
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from wgpr import LocalGPRegressor, WGPRegressor, plan
+from wgpr.io.coordinates import coordinates_of
+from wgpr.io.rows import learn_rows
+from wgpr.planning.files import read_expectation, read_polygons, write_plan
+from wgpr.planning.ground import Polygons
+
+NAMES = ["east [m]", "north [m]"]
+
+
+def field(X):
+    return np.sin(X[:, 0] / 12.0) * np.cos(X[:, 1] / 10.0)
+
+
+def survey(gap=False):
+    """Lines along x every 10 m, without the middle if there is a gap."""
+    x = np.arange(0.0, 200.1, 4.0)
+    X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 200.1, 20.0)])
+    is_left = ~((np.abs(X[:, 0] - 100.0) < 50.0) & (np.abs(X[:, 1] - 100.0) < 50.0)) if gap else np.full(len(X), True)
+    return X[is_left]
+
+
+@pytest.fixture(scope="module")
+def lake():
+    X = survey(gap=True)
+    y = field(X) + 0.02 * np.random.default_rng(0).normal(size=len(X))
+    return WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), pd.Series(y, name="depth [m]"))
+
+
+@pytest.fixture(scope="module")
+def georeferenced():
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    X = survey()
+    degrees = np.column_stack([-76.3 + X[:, 0] / 79_000, 44.5 + X[:, 1] / 111_000])
+    model = WGPRegressor()
+    model.crs_ = coordinates_of("EPSG:4326", ["lon", "lat"])
+    learn_rows(model, np.column_stack([degrees, field(X)]), None, ["lon", "lat", "depth [m]"])
+    return model
+
+
+def test_points_lie_in_the_gap_and_are_told_the_best_first(lake):
+    made = plan(lake, points=5)
+    places = np.concatenate(made.tracks)
+    assert places.shape == (5, 2)
+    assert (np.abs(places - 100.0) < 55.0).all()
+    assert made.gains[0] == pytest.approx(made.gains.max(), rel=0.2)
+    assert made.after < made.before == pytest.approx(made.std_of(lake), rel=0.05)
+
+
+def test_the_expected_uncertainty_comes_true(lake):
+    made = plan(lake, points=12)
+    X = np.concatenate(made.tracks)
+    y = field(X) + 0.02 * np.random.default_rng(1).normal(size=12)
+    realised = made.std_of(deepcopy(lake).partial_fit(pd.DataFrame(X, columns=NAMES), y))
+    assert realised < made.before
+    assert realised == pytest.approx(made.after, rel=0.25)
+
+
+def test_greedy_points_are_better_than_random_ones(lake):
+    made = plan(lake, points=8)
+    random = np.random.default_rng(1)
+    after = []
+    for X in (np.concatenate(made.tracks), *(random.uniform(0.0, 200.0, (8, 2)) for _ in range(3))):
+        y = field(X) + 0.02 * random.normal(size=8)
+        after.append(made.std_of(deepcopy(lake).partial_fit(pd.DataFrame(X, columns=NAMES), y)))
+    assert after[0] < min(after[1:])
+
+
+def test_lines_are_parallel_and_apart(lake):
+    made = plan(lake, lines=3, spacing=15.0)
+    directions = np.array([track[1] - track[0] for track in made.tracks])
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    assert (np.abs(directions @ directions[0]) > 1.0 - 1e-9).all()
+    normal = np.array([-directions[0, 1], directions[0, 0]])
+    offsets = np.sort([track[0] @ normal for track in made.tracks])
+    assert (np.diff(offsets) >= 15.0 - 1e-6).all()
+    assert made.length == pytest.approx(sum(np.linalg.norm(track[1] - track[0]) for track in made.tracks))
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_path_keeps_its_budget_and_goes_into_the_gap(lake, returns):
+    made = plan(lake, budget=400.0, start=(10.0, 10.0), returns=returns)
+    (track,) = made.tracks
+    assert made.length <= 400.0
+    assert made.length == pytest.approx(np.linalg.norm(np.diff(track, axis=0), axis=1).sum())
+    np.testing.assert_allclose(track[0], [10.0, 10.0])
+    assert np.allclose(track[-1], [10.0, 10.0]) == returns
+    assert (np.abs(track - 100.0).max(axis=1) < 50.0).any()
+    assert made.after < made.before
+
+
+def test_a_budget_that_reaches_nothing_is_no_path(lake):
+    with pytest.raises(ValueError, match="too short to reach"):
+        plan(lake, budget=5.0, start=(-500.0, -500.0))
+
+
+def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():
+    X = np.random.default_rng(0).uniform([0.0, 0.0], [100.0, 10.0], (300, 2))
+    made = plan(WGPRegressor().fit(X, np.sin(X[:, 0])), budget=50.0, start=(50.0, 5.0))
+    assert 25.0 < np.linalg.norm(np.diff(made.tracks[0], axis=0), axis=1).sum() <= 50.0
+
+
+def test_inputs_of_different_units_have_points_but_no_lines():
+    X = np.random.default_rng(0).uniform([0.0, 0.0], [100.0, 1.0], (300, 2))
+    frame = pd.DataFrame(X, columns=["east [m]", "time [h]"])
+    model = WGPRegressor().fit(frame, np.sin(X[:, 0]))
+    assert len(plan(model, points=3).tracks) == 3
+    with pytest.raises(ValueError, match="two inputs of the same unit"):
+        plan(model, lines=2)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_data_on_one_line_need_a_polygon(column):
+    X = np.random.default_rng(0).uniform(0.0, 10.0, (100, 2))
+    X[:, column] = 3.0
+    model = WGPRegressor().fit(X, np.sin(X.sum(axis=1)))
+    with pytest.raises(ValueError, match="give inside"):
+        plan(model, points=2)
+    made = plan(model, points=2, inside=[[0, 0], [10, 0], [10, 10], [0, 10]])
+    assert all(((track >= 0.0) & (track <= 10.0)).all() for track in made.tracks)
+
+
+@pytest.mark.parametrize("arguments", [{"points": 5}, {"lines": 2}, {"budget": 100.0, "start": (1.0, 100.0)}])
+def test_a_corridor_has_a_plan(lake, arguments):
+    made = plan(lake, **arguments, inside=[[0.0, 99.5], [200.0, 99.5], [200.0, 100.5], [0.0, 100.5]])
+    places = np.concatenate(made.tracks)
+    assert (np.abs(places[:, 1] - 100.0) <= 0.51).all()
+
+
+def test_a_winding_corridor_does_not_have_more_cells_than_others(lake):
+    corridor = [[0.0, 0.0], [6400.0, 0.0], [6400.0, 6400.0], [6355.0, 6400.0], [6355.0, 45.0], [0.0, 45.0]]
+    assert 100 <= len(plan(lake, points=1, inside=corridor).places) <= 3000
+
+
+def test_a_polygon_limits_the_plan(lake):
+    corners = np.array([[0.0, 0.0], [80.0, 0.0], [80.0, 80.0], [0.0, 80.0]])
+    for made in (plan(lake, points=4, inside=corners), plan(lake, lines=2, inside=corners)):
+        assert (np.concatenate(made.tracks) <= 80.0).all()
+        assert (made.places <= 80.0).all()
+
+
+def test_one_input_has_points():
+    x = np.concatenate([np.linspace(0, 4, 60), np.linspace(6, 10, 60)])
+    model = WGPRegressor().fit(x[:, None], np.sin(3 * x))
+    assert all(4.0 < track[0, 0] < 6.0 for track in plan(model, points=2).tracks)
+    with pytest.raises(ValueError, match="two inputs that vary"):
+        plan(model, lines=2)
+
+
+def test_a_third_input_needs_a_value():
+    X = np.random.default_rng(0).uniform(size=(200, 3))
+    model = WGPRegressor().fit(X, X.sum(axis=1))
+    with pytest.raises(ValueError, match="give a value for x3"):
+        plan(model, points=2)
+    made = plan(model, points=2, at={"x3": 0.25})
+    assert all(track[0, 2] == 0.25 for track in made.tracks)
+
+
+def test_the_model_stays_as_it_was(lake):
+    before = lake.to_bytes()
+    plan(lake, points=3)
+    assert lake.to_bytes() == before
+
+
+def test_few_rows_are_enough():
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert len(plan(WGPRegressor().fit(X, X[:, 0]), points=3).tracks) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "one of points, lines and budget"),
+        ({"points": 2, "lines": 2}, "one of points, lines and budget"),
+        ({"points": 0}, "points must"),
+        ({"points": 10**9}, "points must be at most"),
+        ({"lines": 2, "spacing": -1.0}, "spacing must"),
+        ({"lines": 2, "spacing": np.nan}, "spacing must"),
+        ({"budget": 5.0}, "needs a start"),
+        ({"budget": np.inf, "start": (0, 0)}, "budget must"),
+        ({"budget": -1.0, "start": (0, 0)}, "budget must"),
+        ({"points": 2, "start": (0, 0)}, "start and returns are for a path"),
+        ({"points": 2, "returns": True}, "start and returns are for a path"),
+        ({"points": 2, "spacing": 3.0}, "spacing is for lines"),
+        ({"points": 2, "inside": Polygons(((),))}, "at least three corners"),
+        ({"points": 1000}, "points must be at most"),
+        ({"budget": 5.0, "start": (0, np.nan)}, "start must be finite"),
+        ({"budget": 5.0, "start": "home"}, "start must be"),
+        ({"points": 2, "inside": [[0, 0], [1, 1]]}, "at least three corners"),
+        ({"points": 2, "inside": [[0, 0], [1, 1], [2, 2]]}, "no ground|no area"),
+        ({"points": 2, "at": {"up": 1.0}}, "no input 'up'"),
+    ],
+)
+def test_bad_arguments_say_what_is_wrong(lake, arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        plan(lake, **arguments)
+
+
+def test_other_methods_say_that_they_cannot():
+    X = survey()[:60]
+    with pytest.raises(ValueError, match="default method"):
+        plan(LocalGPRegressor(batch_size=20).fit(X, field(X)), points=1)
+
+
+# Files
+
+
+def test_geojson_is_in_degrees_and_tells_what_is_expected(georeferenced, tmp_path):
+    made, path = plan(georeferenced, points=3), tmp_path / "next.geojson"
+    write_plan(path, made, georeferenced.crs_)
+    found = json.loads(path.read_text())
+    places = [feature["geometry"]["coordinates"] for feature in found["features"]]
+    np.testing.assert_allclose(places, np.concatenate(made.tracks), atol=1e-8)
+    assert all(-76.31 < longitude < -76.29 and 44.49 < latitude < 44.51 for longitude, latitude in places)
+    expectation = read_expectation(path)
+    assert (expectation.before, expectation.after) == (made.before, made.after)
+    assert len(expectation.places) <= 1000
+
+
+def test_csv_has_the_inputs(lake, tmp_path):
+    write_plan(tmp_path / "next.csv", plan(lake, lines=2), None)
+    frame = pd.read_csv(tmp_path / "next.csv")
+    assert frame.columns.tolist() == ["number", *NAMES, "gain"]
+    assert frame["number"].tolist() == [1, 1, 2, 2]
+
+
+def test_a_mission_is_read_by_pymavlink(georeferenced, tmp_path):
+    mavwp = pytest.importorskip("pymavlink.mavwp", reason='needs pip install "wgpr[mavlink]"')
+    made, path = plan(georeferenced, budget=300.0, start=(-76.2999, 44.5001)), tmp_path / "next.waypoints"
+    write_plan(path, made, georeferenced.crs_, altitude=2.0)
+    loader = mavwp.MAVWPLoader()
+    loader.load(str(path))
+    points = [loader.wp(number) for number in range(1, loader.count())]
+    np.testing.assert_allclose([(point.y, point.x) for point in points], made.tracks[0], atol=2e-7)
+    assert {(point.command, point.frame, point.z) for point in points} == {(16, 3, 2.0)}
+
+
+def test_a_plan_of_qgroundcontrol_has_its_members(georeferenced, tmp_path):
+    made, path = plan(georeferenced, points=4), tmp_path / "next.plan"
+    write_plan(path, made, georeferenced.crs_)
+    found = json.loads(path.read_text())
+    assert (found["fileType"], found["version"], found["mission"]["version"]) == ("Plan", 1, 2)
+    places = [item["params"][4:6] for item in found["mission"]["items"]]
+    expected = np.concatenate(made.tracks)[:, ::-1]
+    np.testing.assert_allclose(np.sort(places, axis=0), np.sort(expected, axis=0), atol=1e-8)
+
+
+def test_a_mission_needs_degrees(lake, tmp_path):
+    with pytest.raises(ValueError, match="--crs"):
+        write_plan(tmp_path / "next.plan", plan(lake, points=2), None)
+    with pytest.raises(ValueError, match="must end with"):
+        write_plan(tmp_path / "next.kml", plan(lake, points=2), None)
+    assert not list(tmp_path.iterdir())
+
+
+RING = [[-76.2995, 44.5], [-76.298, 44.5], [-76.298, 44.5015], [-76.2995, 44.5]]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"type": "Polygon", "coordinates": [RING]},
+        {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [RING]}},
+        {"type": "FeatureCollection", "features": [
+            {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": [[RING]]}},
+            {"type": "Feature", "geometry": None},
+        ]},
+        {"type": "GeometryCollection", "geometries": [{"type": "Polygon", "coordinates": [RING]}]},
+    ],
+)  # fmt: skip
+def test_polygons_of_geojson(georeferenced, tmp_path, found):
+    (tmp_path / "lake.geojson").write_text(json.dumps(found))
+    polygons = read_polygons(tmp_path / "lake.geojson", georeferenced.crs_)
+    np.testing.assert_allclose(polygons.polygons[0][0], RING, atol=1e-9)
+    made = plan(georeferenced, points=3, inside=polygons)
+    assert all(-76.2995 <= track[0, 0] <= -76.298 for track in made.tracks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        "[]",
+        "{}",
+        '{"type": "Point", "coordinates": [0, 0]}',
+        '{"type": "Polygon"}',
+        '{"type": "Polygon", "coordinates": []}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [1, "a"], [1, 1]]]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [1, 1]]]}',
+        '{"type": "Polygon", "coordinates": [[[0], [1], [2]]]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [1, 1e999], [1, 1]]]}',
+        '{"type": "MultiPolygon", "coordinates": 7}',
+        '{"type": "FeatureCollection", "features": [3]}',
+    ],
+)
+def test_a_file_without_a_polygon_says_so(tmp_path, text):
+    (tmp_path / "x.geojson").write_text(text)
+    with pytest.raises(ValueError, match=r"x\.geojson"):
+        read_polygons(tmp_path / "x.geojson", None)
