@@ -324,3 +324,13 @@ def test_threads_ask_while_another_learns():
 
     _, *results = at_once([learning, asking, asking])
     assert all(results)
+
+
+@pytest.mark.parametrize("size", [1e-99, 1e-20, 1e20, 1e99])
+def test_rows_of_another_order_of_magnitude_are_learned(size):
+    X, y, _ = bumps(60)
+    model = WGPRegressor().fit(X, 1e-99 * y)
+    model.partial_fit(X + 0.5, size * y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0.0).all()

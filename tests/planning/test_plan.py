@@ -128,6 +128,16 @@ def test_data_on_one_line_need_a_polygon(column):
     assert all(((track >= 0.0) & (track <= 10.0)).all() for track in made.tracks)
 
 
+@pytest.mark.parametrize("length", [1e6, 1e90])
+def test_data_nearly_on_one_line_need_a_polygon(length):
+    X = np.random.default_rng(0).uniform(0.0, 10.0, (100, 2)) * [length, 1.0]
+    model = WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), X[:, 1])
+    with pytest.raises(ValueError, match="give inside"):
+        plan(model, points=2)
+    with pytest.raises(ValueError, match="wider polygon"):
+        plan(model, points=2, inside=X[:3])
+
+
 @pytest.mark.parametrize("arguments", [{"points": 5}, {"lines": 2}, {"budget": 100.0, "start": (1.0, 100.0)}])
 def test_a_corridor_has_a_plan(lake, arguments):
     made = plan(lake, **arguments, inside=[[0.0, 99.5], [200.0, 99.5], [200.0, 100.5], [0.0, 100.5]])

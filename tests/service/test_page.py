@@ -129,7 +129,7 @@ def test_only_tiles_on_changed_ground_are_fetched(open_page, service):
     learn(service.client, path, rough_survey(2000))
     page = open_page("wide")
     wait_until_drawn(page)
-    page.wait_for_function("() => !document.querySelector('canvas.leaflet-tile:not(.leaflet-tile-loaded)')")
+    page.wait_for_function("() => !document.querySelector('canvas.leaflet-tile:not([data-nodes=\"65\"])')")
     n_tiles = page.locator("canvas.leaflet-tile").count()
     fetched = []
     page.on("response", lambda response: "/tiles/" in response.url and fetched.append(response.status))

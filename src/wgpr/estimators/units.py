@@ -17,7 +17,7 @@ from wgpr.gp.linalg import Array, columns
 
 _STEPS = 2.0**26
 
-# Queries are clipped to this distance, so that squares do not overflow.
+# Inputs and targets are clipped to this many units from the origin, so that squares do not overflow.
 _FAR = 1e60
 
 
@@ -83,7 +83,7 @@ class Units:
 
     def targets(self, y: Array) -> Array:
         """The user's targets (n,) or (n, k) in these units."""
-        relative = (y - self.target_offset) / self.target_scale
+        relative = ((y - self.target_offset) / self.target_scale).clip(-_FAR, _FAR)
         return np.where(self.rounds_target, _rounded(relative), relative)
 
     def inputs_for_user(self, X: Array) -> Array:

@@ -25,6 +25,7 @@ _CELLS, _CELLS_OF_LINE = (400, 2_500), (200, 1_000)
 
 # Covariances are known so many times as far, and over so many cells at most.
 _FARTHEST, _MOST_AROUND = 5.0, 8
+_NARROWEST = 1e-4  # width of a ground over its length
 _N_SAMPLED = 64  # cells along a side, to measure the ground
 _MOST_ON_GRID = 4_000_000  # cells of the grid, most of them outside of a winding polygon
 
@@ -177,17 +178,20 @@ def cells_of(data: Array, n_axes: int, region: Polygons | None) -> Ground:
         apart = float(np.quantile(0.5 * np.diff(np.unique(data[:, 0])), 0.9))
         n_cells = float(np.clip((high[0] - low[0]) / (_CELL * apart), *_CELLS_OF_LINE))
         return replace(Ground.of(low, high, (high[0] - low[0]) / n_cells, None), apart=apart)
-    if not (high > low).all():
+    extent = high - low
+    if extent.min() <= _NARROWEST * extent.max():
+        if region is not None:
+            raise ValueError("inside is too narrow for its length; give a wider polygon")
         raise ValueError("the data lie on one line, so that no ground is known; give inside, a polygon")
     inside = region or Covered(data)
-    coarse = Ground.of(low, high, float(np.sqrt(np.prod(high - low))) / _N_SAMPLED, inside)
+    coarse = Ground.of(low, high, float(np.sqrt(extent[0]) * np.sqrt(extent[1])) / _N_SAMPLED, inside)
     distances, _ = KDTree(data).query(coarse.nodes if len(coarse) else corners)
     apart = float(np.quantile(distances, 0.75))
     area = len(coarse) * float(np.prod(coarse.width)) if region is None else region.area
     fewest, most = _CELLS
     side = float(np.sqrt(area / np.clip(area / (_CELL * max(apart, 1e-150)) ** 2, fewest, most)))
     while True:
-        if float(np.prod((high - low) / side)) > _MOST_ON_GRID:
+        if float(np.prod(extent / side)) > _MOST_ON_GRID:
             raise ValueError("inside is too narrow for its extent; divide the polygon")
         ground = Ground.of(low, high, side, inside)
         if len(ground) <= 1.2 * most:

@@ -97,6 +97,7 @@ export class Surface {
     const planes = new Float32Array(await response.arrayBuffer());
     tile.planes = size === NODES ? planes : refined(planes);
     tile.etag = size === NODES ? response.headers.get("ETag") : "";
+    tile.canvas.dataset.nodes = size;
     this.drawSoon();
   }
 
