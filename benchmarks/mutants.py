@@ -273,6 +273,11 @@ MUTANTS: dict[str, Faults] = {
         ),
     ],
     "ensemble/territory.py": [
+        (
+            "self.part(~is_below, self.n_seen - n_seen,",
+            "self.part(~is_below, n_seen,",
+            "rows of a divided territory are lost",
+        ),
         ("max((_GATE / size[worst]) ** 4, _LEAST_WEIGHT)", "1.0", "outliers keep their weight"),
         ("        a -= np.outer(column, a[worst])\n", "", "rows around an outlier are down-weighted"),
         ("    return np.ones(len(L))\n", "    return weights\n", "a model that is wrong down-weights its rows"),
@@ -328,15 +333,15 @@ MUTANTS: dict[str, Faults] = {
     ],
     "ensemble/territories.py": [
         (
-            "n_until_full = self.capacity + 1 - len",
-            "n_until_full = self.capacity + 2 - len",
+            "n_until_full = self.room(territory) + 1 - len",
+            "n_until_full = self.room(territory) + 2 - len",
             "territories larger than their room",
         ),
         ("** (n_new / _ROWS_OF_FORGETTING)", "", "forgetting without the number of rows"),
         ("        precision[:n_known] *= ", "        precision *= ", "new rows are forgotten"),
         ("        squares[number] = np.inf\n", "", "a territory is its own neighbour"),
         (
-            "near = near[agreement(self.overview.log_thetas[near], self.overview.log_thetas[number]) > 0.5]",
+            "near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > least_agreement]",
             "near = near[:]",
             "neighbours of another regime",
         ),
@@ -353,11 +358,6 @@ MUTANTS: dict[str, Faults] = {
             "numbers = (number, last) if is_new_above else (last, number)",
             "numbers = (number, last)",
             "regime below a cut has the wrong number",
-        ),
-        (
-            "territory.part(~is_below, territory.n_seen - n_seen,",
-            "territory.part(~is_below, n_seen,",
-            "rows of a divided territory are lost",
         ),
         (
             "min(islice(self._oldest_pairs(), n_pairs)",
@@ -513,7 +513,8 @@ MUTANTS: dict[str, Faults] = {
             "theta.scaled(1.0 / self.length, self.target_unit)",
             "wrong way",
         ),
-        (".clip(-_FAR, _FAR)", "", "overflow far away"),
+        ("self.spread).clip(-_FAR, _FAR)", "self.spread)", "overflow of inputs far away"),
+        ("self.target_scale).clip(-_FAR, _FAR)", "self.target_scale)", "overflow of targets far away"),
         ("if np.size(self.target_scale) == 1 else 1.0", "if True else 1.0", "unit of the first of several outputs"),
         ("return self.origin + X * self.length", "return self.origin + X * self.spread", "pseudo-inputs for the user"),
         (

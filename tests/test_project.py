@@ -178,6 +178,12 @@ def test_the_readme_has_what_was_measured(monkeypatch):
     assert readme.between(readme.README.read_text(), *readme.MARKERS) == f"\n{readme.text()}"
 
 
+def test_each_mutation_is_found_in_the_source(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    mutations = importlib.import_module("mutations").chosen("")
+    assert len({mutation.key for mutation in mutations}) == len(mutations) > 250
+
+
 def test_links_of_the_pages_lead_somewhere():
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\((?!http|#|mailto)([^)#\s]+)", page.read_text()):

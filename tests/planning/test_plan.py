@@ -133,9 +133,9 @@ def test_data_nearly_on_one_line_need_a_polygon(length):
     X = np.random.default_rng(0).uniform(0.0, 10.0, (100, 2)) * [length, 1.0]
     model = WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), X[:, 1])
     with pytest.raises(ValueError, match="give inside"):
-        plan(model, points=2)
-    with pytest.raises(ValueError, match="wider polygon"):
-        plan(model, points=2, inside=X[:3])
+        plan(model, lines=2)
+    with pytest.raises(ValueError, match=r"wider polygon|no area"):
+        plan(model, lines=2, inside=X[:3])
 
 
 @pytest.mark.parametrize("arguments", [{"points": 5}, {"lines": 2}, {"budget": 100.0, "start": (1.0, 100.0)}])

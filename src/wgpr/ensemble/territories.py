@@ -358,8 +358,8 @@ class Learning:
         np.maximum(precision, _LEAST_PRECISION, out=precision)
         return replace(territory, data=replace(territory.data, precision=precision))
 
-    def _surroundings(self, number: int) -> Surroundings:
-        """The neighbours of a territory that agree with it."""
+    def _surroundings(self, number: int, least_agreement: float = 0.5) -> Surroundings:
+        """The neighbours of a territory that agree with it, by more than a number between 0 and 1."""
         if len(self.models) + len(self.outside) == 1:
             return ALONE
         theta, everyone = self.models[number].theta, self.overview.with_others(self._overview_of_outside)
@@ -368,7 +368,7 @@ class Learning:
         n = min(_N_NEIGHBOURS, len(squares) - 1)
         near = np.argpartition(squares, n - 1)[:n]
         near = near[np.argsort(squares[near], kind="stable")]
-        near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > 0.5]
+        near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > least_agreement]
         if not len(near):
             return ALONE
         around = PseudoData.union(*(self._neighbour(other).plausible for other in near[:_N_IN_HALO].tolist()))
@@ -387,8 +387,15 @@ class Learning:
     # Changes
 
     def refit(self, number: int) -> None:
-        """Fit the hyperparameters of a territory again, with its neighbours of now."""
-        self._put(fitted(self.models[number], self._surroundings(number)), number)
+        """Fit the hyperparameters of a territory again, close to the mean of those of all its neighbours.
+
+        Neighbours that disagree count too: they may have been learned without knowing of each other.
+        """
+        around = self._surroundings(number, least_agreement=-1.0)
+        if len(around.log_theta):
+            mean = around.log_theta.mean(axis=0)
+            around = around._replace(log_theta=np.tile(mean, (len(around.log_theta), 1)))
+        self._put(fitted(self.models[number], around), number)
 
     def _put(self, territory: Territory, number: int) -> None:
         """Put a territory in place of another."""

@@ -60,9 +60,11 @@ class ProcessEngine(Engine):
 
         try:
             return self._pools[worker].submit(_call_worker, method, *arguments)
-        except BrokenProcessPool:
+        except BrokenProcessPool as error:  # the caller must know that the new process has forgotten what it heard
             self._pools[worker] = self._start()
-            return self._pools[worker].submit(_call_worker, method, *arguments)
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
 
     def result(self, worker: int, future: "Future[Any]") -> Any:
         from loky.process_executor import BrokenProcessPool

@@ -10,6 +10,9 @@ from wgpr.ensemble.territories import Learning, Overview, Territories, Territory
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.linalg import Array
 
+# How often territories at the borders of districts are fitted in the end, so that both sides follow each other.
+_N_ROUNDS = 3
+
 
 def balanced_cuts(Z: Array, n_districts: int, lengthscales: Array) -> Node:
     """A tree of cuts into districts 0, 1, ..., which have equally many of the places `Z` (n, d).
@@ -60,13 +63,18 @@ def joined(cuts: Node, districts: Sequence[Territories | None]) -> Territories:
 def smoothed(territories: Territories, cuts: Node, settings: TerritorySettings) -> Territories:
     """The ensemble after territories at the borders of districts were fitted with their neighbours on both sides.
 
-    Each district has fitted them with what the other had told, which was less and older.
+    Each district began with hyperparameters of its own, and was told less of the other, and earlier. Neighbours across
+    a border would so seem to be of different regimes, and the mean would change there within a short distance.
     """
     borders = set(all_cuts(cuts))
+    at_borders = [
+        number
+        for number, ground in enumerate(territories.overview.grounds)
+        if any((axis, float(ground[side, axis])) in borders for side, axis in np.ndindex(ground.shape))
+    ]
     learning = Learning(territories, settings, 0)
-    for number, ground in enumerate(territories.overview.grounds):
-        if any((axis, float(ground[side, axis])) in borders for side, axis in np.ndindex(ground.shape)):
-            learning.refit(number)
+    for number in _N_ROUNDS * at_borders:
+        learning.refit(number)
     return learning.territories()
 
 
