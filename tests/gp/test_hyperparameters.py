@@ -77,3 +77,11 @@ def test_the_prior_of_a_new_model_has_default_values(kernel):
     prior = HyperPrior.of_new_model(kernel, SCALES)
     np.testing.assert_array_equal(prior.mean, default_hyperparameters(kernel, SCALES).to_log())
     np.testing.assert_array_equal(prior.std, np.full(len(prior.mean), STD_OF_NEW))
+
+
+@pytest.mark.parametrize("kernel", [SquaredExponential(), RationalQuadratic()])
+def test_default_values_have_the_units_of_the_data(kernel):
+    theta, scaled = (default_hyperparameters(kernel, Scales(c * SCALES.inputs, 10.0 * c)) for c in (1.0, 7.0))
+    assert scaled.amplitude == pytest.approx(7.0 * theta.amplitude)
+    assert scaled.noise == pytest.approx(7.0 * theta.noise)
+    np.testing.assert_allclose(scaled.lengthscales, 7.0 * theta.lengthscales)
