@@ -7,19 +7,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from wgpr import WGPRegressor, load
+from wgpr import WGPRegressor, load, plan
+from wgpr.cli import next as next_command
 
 NAMES = ["east [km]", "north [km]"]
 
 
-@pytest.fixture
-def lake(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def lake_bytes():
     """Lines 0.4 km apart over 4 x 4 km."""
-    monkeypatch.chdir(tmp_path)
     x = np.arange(0.0, 4.01, 0.1)
     X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 4.1, 0.4)])
     y = np.sin(4.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.02 * np.random.default_rng(0).normal(size=len(X))
-    WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), pd.Series(y, name="depth [m]")).save("lake.map")
+    return WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), pd.Series(y, name="depth [m]")).to_bytes()
+
+
+@pytest.fixture
+def lake(lake_bytes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lake.map").write_bytes(lake_bytes)
 
 
 def test_points_and_whether_their_gain_came_true(wgpr, lake):
@@ -38,21 +44,40 @@ def test_points_and_whether_their_gain_came_true(wgpr, lake):
     assert float(realised) == pytest.approx(float(expected), rel=0.15)
 
 
-@pytest.mark.parametrize(("budget", "longest"), [("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5)])
-def test_a_budget_has_a_unit(wgpr, lake, budget, longest):
-    code, _, told = wgpr("next", "lake.map", "--budget", budget, "--from", "0,0", "--return", "-o", "next.csv")
+def test_a_path_has_the_length_of_its_budget(wgpr, lake):
+    code, _, told = wgpr("next", "lake.map", "--budget", "1nmi", "--from", "0,0", "--return", "-o", "next.csv")
     assert code == 0, told
     path = pd.read_csv("next.csv")[NAMES].to_numpy()
-    assert 0.5 * longest < np.linalg.norm(np.diff(path, axis=0), axis=1).sum() <= longest
+    assert 0.5 * 1.852 < np.linalg.norm(np.diff(path, axis=0), axis=1).sum() <= 1.852
     np.testing.assert_allclose(path[[0, -1]], 0.0, atol=1e-9)
 
 
-def test_lines_inside_of_a_polygon(wgpr, lake):
+@pytest.mark.parametrize(("budget", "length"), [("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5)])
+def test_a_budget_has_a_unit(wgpr, lake, monkeypatch, budget, length):
+    """What the planner is asked for, with a plan of one place in its stead: a path takes seconds."""
+    asked = {}
+
+    def plan_one_place(model, **arguments):
+        asked.update(arguments)
+        return plan(model, points=1, inside=[[0, 0], [1, 0], [1, 1], [0, 1]])
+
+    monkeypatch.setattr(next_command, "plan", plan_one_place)
+    code, _, told = wgpr("next", "lake.map", "--budget", budget, "--from", "0,0", "--return", "-o", "next.csv")
+    assert code == 0, told
+    assert asked["budget"] == pytest.approx(length, rel=1e-12)
+    assert (asked["start"], asked["returns"]) == ([0.0, 0.0], True)
+
+
+@pytest.fixture
+def west(lake):
+    """A file with a polygon."""
     ring = [[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]
     Path("west.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
-    code, _, told = wgpr(
-        "next", "lake.map", "--lines", "2", "--spacing", "300m", "--inside", "west.geojson", "-o", "a.csv"
-    )
+    return "west.geojson"
+
+
+def test_lines_inside_of_a_polygon(wgpr, west):
+    code, _, told = wgpr("next", "lake.map", "--lines", "2", "--spacing", "300m", "--inside", west, "-o", "a.csv")
     assert code == 0, told
     assert (pd.read_csv("a.csv")[NAMES].to_numpy() <= 2.0).all()
 
@@ -87,8 +112,8 @@ def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, argu
     assert {path.name for path in tmp_path.iterdir()} - before <= {".stdin"}
 
 
-def test_fewer_lines_than_asked_for_are_explained(wgpr, lake):
-    code, _, told = wgpr("next", "lake.map", "--lines", "9", "--spacing", "1.5km", "-o", "a.csv")
+def test_fewer_lines_than_asked_for_are_explained(wgpr, west):
+    code, _, told = wgpr("next", "lake.map", "--lines", "9", "--spacing", "700m", "--inside", west, "-o", "a.csv")
     assert code == 0
     n_lines = pd.read_csv("a.csv")["number"].max()
     assert n_lines < 9
