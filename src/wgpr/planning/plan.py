@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike
 from wgpr.checks import require_count, require_number
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.methods import TerritoryMethod
-from wgpr.gp.linalg import Array, one_blas_thread
+from wgpr.gp.linalg import Array, Indices, one_blas_thread
 from wgpr.io.coordinates import coordinates, for_model, for_user
 from wgpr.io.grids import Fixed, fixed_columns, have_same_unit, input_names, named, target_name, varying_columns
 from wgpr.labels import Label
 from wgpr.planning.choice import cells_along, choose_lines, choose_points, length_of
-from wgpr.planning.ground import Polygons, cells_of
+from wgpr.planning.ground import Ground, Polygons, cells_of
 from wgpr.planning.route import choose_path
-from wgpr.planning.uncertainty import uncertainty_of
+from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
 
 # Most points or lines of one plan.
 MOST = 1000
@@ -98,72 +98,62 @@ def plan(
     >>> bool(4 < best < 6)
     True
     """
-    _check_arguments(model, points, lines, budget, start, returns, spacing)
+    wish = _Wish(points, lines, budget, start, returns, spacing)
+    wish.check()
+    if not isinstance(model._method(), TerritoryMethod):
+        raise ValueError("plan needs a map of the default method, whose uncertainty covers what lies between the data")
     frame = _Frame.of(model, at, needs_lengths=points is None)
     region = None if inside is None else frame.polygons(inside)
     if frame.n_axes == 1 and (points is None or inside is not None):
         raise ValueError("lines, a path and inside need two inputs that vary; use points")
     if budget is not None:
-        start = frame.place("start", start)
+        wish = wish._replace(start=frame.place("start", start))
     with one_blas_thread():
-        return _chosen(model, frame, region, points, lines, spacing, budget, start, returns)
+        return _planned(model, frame, region, wish)
 
 
-def _check_arguments(
-    model: EnsembleRegressor, points: Any, lines: Any, budget: Any, start: Any, returns: bool, spacing: Any
-) -> None:
-    if not isinstance(model._method(), TerritoryMethod):
-        raise ValueError("plan needs a map of the default method, whose uncertainty covers what lies between the data")
-    if sum(each is not None for each in (points, lines, budget)) != 1:
-        raise ValueError("give one of points, lines and budget")
-    for name, value in (("points", points), ("lines", lines)):
-        if value is not None:
-            require_count(name, value)
-            if value > MOST:
-                raise ValueError(f"{name} must be at most {MOST:,}, got {value:,}")
-    if budget is not None:
-        require_number("budget", budget, least=0.0)
-        if not 0.0 < budget < np.inf:
-            raise ValueError(f"budget must be a length above 0, got {budget}")
-        if start is None:
-            raise ValueError("a path needs a start: the place where it begins")
-    elif start is not None or returns:
-        raise ValueError("start and returns are for a path: give a budget too")
-    if spacing and lines is None:
-        raise ValueError("spacing is for lines: say how many")
-    require_number("spacing", spacing, least=0.0)
+class _Wish(NamedTuple):
+    """What a plan shall have, as `plan` takes it. start : in the axes of the plan, once these are known."""
+
+    points: int | None
+    lines: int | None
+    budget: float | None
+    start: Any
+    returns: bool
+    spacing: float
+
+    def check(self) -> None:
+        """Raise an error that names the first wrong argument."""
+        if sum(each is not None for each in (self.points, self.lines, self.budget)) != 1:
+            raise ValueError("give one of points, lines and budget")
+        for name, value in (("points", self.points), ("lines", self.lines)):
+            if value is not None:
+                require_count(name, value)
+                if value > MOST:
+                    raise ValueError(f"{name} must be at most {MOST:,}, got {value:,}")
+        if self.budget is not None:
+            require_number("budget", self.budget, least=0.0)
+            if not 0.0 < self.budget < np.inf:
+                raise ValueError(f"budget must be a length above 0, got {self.budget}")
+            if self.start is None:
+                raise ValueError("a path needs a start: the place where it begins")
+        elif self.start is not None or self.returns:
+            raise ValueError("start and returns are for a path: give a budget too")
+        if self.spacing and self.lines is None:
+            raise ValueError("spacing is for lines: say how many")
+        require_number("spacing", self.spacing, least=0.0)
 
 
-def _chosen(
-    model: EnsembleRegressor,
-    frame: "_Frame",
-    region: Polygons | None,
-    points: int | None,
-    lines: int | None,
-    spacing: float,
-    budget: float | None,
-    start: Any,
-    returns: bool,
-) -> Plan:
+def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None, wish: _Wish) -> Plan:
     ground = cells_of(frame.data(), frame.n_axes, region)
-    if points is not None and points > len(ground):
-        raise ValueError(f"points must be at most {len(ground):,} here, got {points:,}")
-    measured = ground.nodes[:, None] if points is not None else ground.along_tracks()
+    if wish.points is not None and wish.points > len(ground):
+        raise ValueError(f"points must be at most {len(ground):,} here, got {wish.points:,}")
+    measured = ground.nodes[:, None] if wish.points is not None else ground.along_tracks()
     nodes = frame.inputs(measured.reshape(-1, 2)).reshape(*measured.shape[:2], -1)
     targets = frame.inputs(ground.targets)
     least = np.zeros(len(frame.fixed))  # data so far apart cannot tell shorter length-scales across their lines
     least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
-    uncertainty = uncertainty_of(model, ground, nodes, targets, least)
-    if points is not None:
-        kind, cells = "points", choose_points(uncertainty, points)
-        tracks, groups = [ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells]
-    elif lines is not None:
-        kind, chosen = "lines", choose_lines(uncertainty, lines, spacing)
-        tracks, groups = [line.ends for line in chosen], [line.cells for line in chosen]
-    else:
-        assert budget is not None
-        corners = choose_path(uncertainty, start, budget, start if returns else None)
-        kind, tracks, groups = "path", [corners], [cells_along(ground, corners)]
+    kind, tracks, groups = _chosen(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
     uncertainty = uncertainty_of(model, ground, nodes, targets)
     variances = [uncertainty.variance.sum()]
     for group in groups:
@@ -184,6 +174,19 @@ def _chosen(
         columns=tuple(frame.columns),
         target=target_name(model),
     )
+
+
+def _chosen(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[Array], list[Indices]]:
+    """The kind of a plan, its tracks (k, 2), and the cells (n,) that each of them measures."""
+    if wish.points is not None:
+        cells = choose_points(uncertainty, wish.points)
+        return "points", [ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells]
+    if wish.lines is not None:
+        lines = choose_lines(uncertainty, wish.lines, wish.spacing)
+        return "lines", [line.ends for line in lines], [line.cells for line in lines]
+    assert wish.budget is not None
+    corners = choose_path(uncertainty, wish.start, wish.budget, wish.start if wish.returns else None)
+    return "path", [corners], [cells_along(ground, corners)]
 
 
 @dataclass(frozen=True, eq=False)
