@@ -103,7 +103,7 @@ def test_a_budget_that_reaches_nothing_is_no_path(lake):
 
 
 def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():
-    X = np.random.default_rng(0).uniform([0.0, 0.0], [100.0, 10.0], (300, 2))
+    X = np.random.default_rng(0).uniform([0.0, 0.0], [100.0, 10.0], (100, 2))
     made = plan(WGPRegressor().fit(X, np.sin(X[:, 0])), budget=50.0, start=(50.0, 5.0))
     assert 25.0 < np.linalg.norm(np.diff(made.tracks[0], axis=0), axis=1).sum() <= 50.0
 
@@ -223,6 +223,9 @@ def test_other_methods_say_that_they_cannot():
 # Files
 
 
+RING = [[-76.2995, 44.5], [-76.298, 44.5], [-76.298, 44.5015], [-76.2995, 44.5]]
+
+
 def test_geojson_is_in_degrees_and_tells_what_is_expected(georeferenced, tmp_path):
     made, path = plan(georeferenced, points=3), tmp_path / "next.geojson"
     write_plan(path, made, georeferenced.crs_)
@@ -236,7 +239,7 @@ def test_geojson_is_in_degrees_and_tells_what_is_expected(georeferenced, tmp_pat
 
 
 def test_csv_has_the_inputs(lake, tmp_path):
-    write_plan(tmp_path / "next.csv", plan(lake, lines=2), None)
+    write_plan(tmp_path / "next.csv", plan(lake, lines=2, inside=[[0, 0], [80, 0], [80, 80], [0, 80]]), None)
     frame = pd.read_csv(tmp_path / "next.csv")
     assert frame.columns.tolist() == ["number", *NAMES, "gain"]
     assert frame["number"].tolist() == [1, 1, 2, 2]
@@ -244,7 +247,8 @@ def test_csv_has_the_inputs(lake, tmp_path):
 
 def test_a_mission_is_read_by_pymavlink(georeferenced, tmp_path):
     mavwp = pytest.importorskip("pymavlink.mavwp", reason='needs pip install "wgpr[mavlink]"')
-    made, path = plan(georeferenced, budget=300.0, start=(-76.2999, 44.5001)), tmp_path / "next.waypoints"
+    made, path = plan(georeferenced, budget=300.0, start=(-76.2999, 44.5001), inside=RING), tmp_path / "next.waypoints"
+    assert len(made.tracks[0]) > 3
     write_plan(path, made, georeferenced.crs_, altitude=2.0)
     loader = mavwp.MAVWPLoader()
     loader.load(str(path))
@@ -269,9 +273,6 @@ def test_a_mission_needs_degrees(lake, tmp_path):
     with pytest.raises(ValueError, match="must end with"):
         write_plan(tmp_path / "next.kml", plan(lake, points=2), None)
     assert not list(tmp_path.iterdir())
-
-
-RING = [[-76.2995, 44.5], [-76.298, 44.5], [-76.298, 44.5015], [-76.2995, 44.5]]
 
 
 @pytest.mark.parametrize(
