@@ -99,6 +99,13 @@ def test_a_full_model_of_a_smooth_field_stays_full(kernel):
     assert len(model.inputs) == 25
 
 
+def test_of_rows_at_one_place_the_newest_are_kept():
+    learner = ExactLearner(SquaredExponential(), Hyperparameters(1.0, np.ones(1), 0.1), 0.0, max_samples=4)
+    model = learner.start(np.zeros((10, 1)), np.arange(10.0), np.random.default_rng(0))
+    assert len(model.targets) == 4
+    assert {7.0, 8.0, 9.0} <= set(np.ravel(model.targets).tolist())
+
+
 @every_kernel
 def test_a_full_model_is_the_exact_process_on_the_rows_that_it_kept(kernel):
     X, y = rows(60, 2)

@@ -425,6 +425,21 @@ def test_the_bound_gets_as_large_as_by_scipy_with_fewer_evaluations(learn_inputs
         assert np.min(ours - scipys) > -0.5
 
 
+def test_the_best_fit_is_returned_and_not_the_last(monkeypatch):
+    def search(objective, start, *_):
+        objective(start)
+        objective(start + 3.0)  # a step that is not taken
+        return start
+
+    monkeypatch.setattr(optimize, "maximize_lbfgs", search)
+    kernel, X = ALL_KERNELS[0], np.linspace(0.0, 5.0, 20)[:, None]
+    y = np.sin(2.0 * X[:, 0])
+    scales, observations = Scales.of(X, y, 0.0), Observations(kernel, X, y)
+    theta, prior = default_hyperparameters(kernel, scales), HyperPrior.of_new_model(kernel, scales)
+    fit = optimize.maximize_bound(observations, theta, X[::4], scales, prior, max_iter=10)
+    assert fit.value == pytest.approx(observations.explained_by(theta, X[::4]).value)
+
+
 def test_the_unit_of_the_inputs_does_not_matter():
     """In powers of two, which change no digit."""
     kernel, rng = ALL_KERNELS[0], np.random.default_rng(0)
