@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -103,4 +104,4 @@ def quick_processes(monkeypatch):
     """Processes that learn are forked by a process that has all imports, so that they are there at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["wgpr.service.writer"])
-    monkeypatch.setattr(process.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(process, "multiprocessing", SimpleNamespace(get_context=lambda _: context))

@@ -12,6 +12,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from wgpr.cli import app as cli
+from wgpr.service import process as service_processes
+from wgpr.service import server  # noqa: F401 - before the fork
 
 _SECONDS = 60.0
 
@@ -20,7 +22,8 @@ _SECONDS = 60.0
 def service_process(folder, *options, port=0, begins_with=None):
     """Yields a function that gives the address of the service when it answers, and its process.
 
-    The process is forked, because imports take seconds. It is stopped at the end of the block.
+    The process is forked, and so is its process that learns, because imports take seconds. It is stopped at the end of
+    the block.
 
     begins_with : a path; the service begins when there is a file.
     """
@@ -45,7 +48,24 @@ def _serve(arguments, log, begins_with):
     sys.stderr = open(log, "w")  # noqa: SIM115
     os.dup2(sys.stderr.fileno(), 2)
     sys.argv = ["wgpr", "serve", *map(str, arguments)]
+    service_processes.multiprocessing = multiprocessing
+    service_processes.start_process = _start_forked
     cli.main()
+
+
+def _start_forked():
+    """The process that learns. It ends with the service, so it must not hold the service's end of the connection."""
+    context = multiprocessing.get_context("fork")
+    connection, other_end = context.Pipe()
+
+    def run():
+        connection.close()
+        service_processes._run(other_end)
+
+    process = context.Process(target=run, daemon=True)
+    process.start()
+    other_end.close()
+    return service_processes.StartedProcess(process, connection)
 
 
 def _address(process, log):

@@ -2,7 +2,16 @@
 
 import pytest
 
+from live_maps import quick_processes
 from running_service import NAMES, as_csv, learned_here, make_map, running, send, survey
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_processes():
+    """Imports of a new process take two seconds. `wgpr serve` as a script, in test_server.py, starts it as it is."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        quick_processes(monkeypatch)
+        yield
 
 
 @pytest.fixture(scope="session")

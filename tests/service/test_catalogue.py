@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from journals import JOURNAL, LOG, as_killed, no_room
-from live_maps import PAPER, SURVEY, direct_bytes, quick_processes, survey_rows, until
+from live_maps import PAPER, SURVEY, direct_bytes, survey_rows, until
 from streams import assert_same_map_files
 from wgpr.io.journal import Journal, JournalError
 from wgpr.service.catalogue import Catalogue
@@ -19,11 +19,6 @@ from wgpr.service.limits import Limits
 from wgpr.service.livemap import SNAPSHOT
 
 ROWS = survey_rows()
-
-
-@pytest.fixture(autouse=True)
-def _quick_processes(monkeypatch):
-    quick_processes(monkeypatch)
 
 
 def opened(folder, **limits):

@@ -14,6 +14,7 @@ import pytest
 
 import wgpr
 from running_service import as_csv, make_map, new_client, send, survey
+from service_process import service_process
 from wgpr.cli import app as cli
 from wgpr.io.files import locked
 from wgpr.io.journal import Journal
@@ -137,8 +138,9 @@ def test_answers_are_sent_at_once(service):
 
 
 def test_a_second_service_of_a_folder_says_so_and_ends(tmp_path):
-    command = [SCRIPT, "serve", tmp_path, "--port", "0"]
-    with locked(tmp_path / ".lock", "taken"):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "another wgpr serve uses" in done.stderr
+    folder = tmp_path / "maps"
+    folder.mkdir()
+    with locked(folder / ".lock", "taken"), service_process(folder) as (address, second):
+        with pytest.raises(RuntimeError, match="another wgpr serve uses"):
+            address()
+        assert second.exitcode == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from live_maps import PAPER, SURVEY, direct_bytes, quick_processes, survey_rows
+from live_maps import PAPER, SURVEY, direct_bytes, survey_rows
 from streams import assert_same_learning, assert_same_map_files, queries
 from wgpr.io.changes import StateReceiver, StateSender
 from wgpr.io.rows import learn_rows
@@ -104,9 +104,8 @@ def test_received_models_share_the_cache():
 
 
 @pytest.fixture
-def process(monkeypatch):
+def process():
     """A process that learns, and the list of its replies; None at the end of the list when it has ended."""
-    quick_processes(monkeypatch)
     replies = Queue()
     writer = Writer(replies.put)
     yield writer, lambda: replies.get(timeout=60)
