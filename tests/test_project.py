@@ -15,6 +15,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 import wgpr
+from engine_here import EngineHere
+from wgpr.fleet import sharded
 
 matplotlib.use("Agg")
 
@@ -128,7 +130,9 @@ def test_the_example_runs(example, tmp_path, monkeypatch, capsys):
         assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
-def test_examples_in_docstrings_are_true():
+def test_examples_in_docstrings_are_true(monkeypatch):
+    """Workers of a fleet are in this process; tests/fleet has real ones."""
+    monkeypatch.setattr(sharded, "ProcessEngine", EngineHere)
     results = [doctest.testmod(importlib.import_module(f"wgpr.{module}")) for module in MODULES if module != "__init__"]
     assert sum(result.attempted for result in results) > 0
     assert sum(result.failed for result in results) == 0
@@ -161,10 +165,12 @@ def test_rules_of_the_pages_can_be_used():
 # Pages
 
 
-def test_the_reference_is_up_to_date():
-    """In a process of its own: the tests have a module `reference` too."""
-    done = subprocess.run([sys.executable, ROOT / "docs/reference.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_reference_is_up_to_date(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.setattr(sys, "argv", ["reference.py"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "docs/reference.py"), run_name="__main__")
+    assert stop.value.code == 0, capsys.readouterr().out
 
 
 def test_the_reference_has_every_public_name():
