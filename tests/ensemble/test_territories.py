@@ -156,7 +156,7 @@ def test_pairs_are_ordered_by_their_latest_visit(many):
 
 
 def test_a_revisit_finds_what_was_known():
-    """50,000 rows elsewhere, with as many territories as there may be: what was known of the first area stays known."""
+    """25,000 rows elsewhere, with as many territories as there may be: what was known of the first area stays known."""
     rng = np.random.default_rng(3)
 
     def rows(low, high, n):
@@ -165,7 +165,7 @@ def test_a_revisit_finds_what_was_known():
 
     X, truth = rows(0.0, 100.0, 2000)
     before, _, _ = learned(X, truth + 0.1 * rng.normal(size=truth.shape), max_models=12)
-    far, values = rows(200.0, 1200.0, 50_000)
+    far, values = rows(200.0, 1200.0, 25_000)
     y = values + 0.1 * rng.normal(size=values.shape)
     after, records, _ = learn(before, TerritorySettings(RQ, max_models=12), far, y, np.ones(len(far)), 0)
     assert sum(len(record.merged) for record in records) > 5
