@@ -405,7 +405,7 @@ MUTANTS: dict[str, Faults] = {
             "variance = 1.0 / rows.precision",
             "weights of rows of another regime",
         ),
-        ("return best if overlap[best] < _MOST_OVERLAP else None", "return best", "regimes may overlap"),
+        ("return best if overlap[best] < most else None", "return best", "regimes may overlap"),
         ("position, sign > 0, theta", "position, True, theta", "side of another regime"),
         ("rows.t.mean(axis=0)\n", "territory.mean\n", "prior mean of the old regime"),
     ],

@@ -75,3 +75,28 @@ def test_rows_in_random_order_of_a_rough_field_are_not_taken_for_noise():
 
     model = WGPRegressor().partial_fit(X, field(X) + 0.1 * rng.normal(size=3000))
     assert np.sqrt(np.mean((model.predict(X_test) - field(X_test)) ** 2)) < 0.1
+
+
+def test_smooth_ground_stays_known_when_rugged_ground_follows():
+    """A lake in lines from south to north, 50 m apart: smooth in the west, rugged in the east; the noise is 0.1 m.
+
+    Mean of three lakes, in the west: 0.10 m, as before the rugged ground. It is 0.25 m if both are fitted together.
+    """
+    errors = [_errors_in_the_west(seed) for seed in range(3)]
+    assert np.mean(errors) <= 0.13
+
+
+def _errors_in_the_west(seed):
+    rng = np.random.default_rng(seed)
+    north = np.arange(0.0, 1100.0, 8.0)
+    lines = [np.column_stack([np.full(len(north), east), north[:: (-1) ** i]])
+             for i, east in enumerate(np.arange(0.0, 1500.0, 50.0))]  # fmt: skip
+    X = np.concatenate(lines) + rng.normal(size=(len(lines) * len(north), 2)) * [1.0, 0.0]
+
+    def depth(X):
+        rugged = np.where(X[:, 0] > 900.0, 1.5 * np.sin(X[:, 0] / 40.0) * np.cos(X[:, 1] / 35.0), 0.0)
+        return 8.0 + 4.0 * np.sin(X[:, 0] / 400.0) + 3.0 * np.cos(X[:, 1] / 300.0) + rugged
+
+    X_test = rng.uniform([20.0, 20.0], [850.0, 1080.0], (500, 2))
+    y, y_test = (depth(each) + 0.1 * rng.normal(size=len(each)) for each in (X, X_test))
+    return scores_of_defaults(X, y, X_test, y_test)[0].rmse

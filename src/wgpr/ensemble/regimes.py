@@ -20,10 +20,12 @@ from wgpr.gp.linalg import Array, NotFactorizableError
 from wgpr.gp.optimize import fit_hyperparameters
 from wgpr.gp.pseudodata import PseudoData
 
-# Fewest rows that can be another regime, and fewest that tell the hyperparameters of the old one. Largest part of the
-# new rows that may lie among the old.
+# Fewest rows that can be another regime, and fewest that tell the hyperparameters of the old one.
 FEWEST_ROWS, _FEWEST_KNOWN = 15, 30
-_MOST_OVERLAP = 0.05
+
+# Largest part of the new rows that may lie among the old. It is larger if the old regime was thinned: if it were fitted
+# together with a rougher one, its few pseudo-data would no longer tell what lies between them.
+_MOST_OVERLAP, _MOST_OVERLAP_WITH_THINNED = 0.05, 0.75
 
 # Fractions of the new rows, in order along the axis, that may still belong to the old regime, and how the best of them
 # is refined.
@@ -106,7 +108,8 @@ def separating_axis(territory: Territory) -> tuple[int, float] | None:
         for sign in (1.0, -1.0)
     }
     best = min(overlap, key=lambda side: overlap[side])
-    return best if overlap[best] < _MOST_OVERLAP else None
+    most = _MOST_OVERLAP_WITH_THINNED if territory.n_lost else _MOST_OVERLAP
+    return best if overlap[best] < most else None
 
 
 def _log_evidence(territory: Territory, data: PseudoData, halo: PseudoData | None) -> float:
