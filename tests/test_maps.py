@@ -764,6 +764,21 @@ def test_a_file_takes_no_more_memory_than_it_has_bytes(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("name", ["mean", "std_factor", "target_scale"])
+def test_numbers_that_would_overflow_are_refused(name, tmp_path):
+    contents = container.decode(fitted(published).to_bytes())
+    arrays, header = {**contents.arrays}, {**contents.header}
+    if name == "mean":
+        arrays["mean"] = np.full_like(arrays["mean"], 1e300)
+    elif name == "std_factor":
+        header["std_factor"] = 1e300
+    else:
+        header["units"] = {**header["units"], "target_scale": 1e300}
+    (tmp_path / "a.map").write_bytes(container.encode(contents._replace(header=header, arrays=arrays)))
+    with pytest.raises(MapError, match=r"a.map is damaged: its .* makes no sense; use a backup"):
+        load(tmp_path / "a.map")
+
+
 def test_a_long_header_is_refused_before_it_is_parsed(tmp_path):
     head = b'{"x":[' + b"[]," * 6_000_000 + b"0]}"
     (tmp_path / "long.map").write_bytes(len(head).to_bytes(8, "little") + head)
