@@ -22,6 +22,7 @@ from streams import assert_same_learning
 from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
+from wgpr.cli.lines import LineError
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
@@ -947,6 +948,13 @@ def test_stream_learns_as_fit_does(wgpr):
     queries = survey(30, seed=2)[NAMES[:2]]
     np.testing.assert_array_equal(streamed.predict(queries), fitted.predict(queries))
     assert (streamed.target_name_, streamed.n_samples_seen_) == ("depth", 110)
+
+
+def test_a_column_with_a_huge_number_is_refused():
+    parser = LineParser(None, None)
+    parser.parse('{"1": 0, "2": 1, "99999999999": 2}')
+    with pytest.raises(LineError, match="has no column 99999999999; at most 20,000 are read"):
+        parser.parse("1,2,3")
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, {}], ids=["batches", "default"])

@@ -491,7 +491,9 @@ def test_a_map_that_was_changed_meanwhile_does_not_get_the_rows(wgpr, saved_map)
 def test_a_journal_of_something_else_is_refused(wgpr, saved_map):
     from wgpr.io.journal import Journal
 
-    for about in ({}, {"maps": [None], "first": "0"}, {"maps": [], "first": 0, "columns": [], "has_weights": False}):
+    good = {"maps": [], "first": 60, "columns": [], "has_weights": False, "tables": []}
+    others = [{"first": "60"}, {"maps": True}, {"tables": None}, {"tables": [1]}, {"tables": [["0", 1]]}]
+    for about in ({}, *(good | other for other in others)):
         Journal.create(journal_of("a.map"), about).close()
         code, _, said = wgpr("update", "a.map")
         assert (code, "is not the journal of a map; move its files away" in said) == (1, True)

@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from dataclasses import replace
 from functools import cache
@@ -319,6 +320,8 @@ def test_a_damaged_difference_is_refused():
             wgpr.apply(first, damaged)
     with pytest.raises(MapError):
         wgpr.apply(first, b"hello")
+    with pytest.raises(MapError, match="the difference has more than 67,108,864 bytes"):
+        wgpr.apply(first, zlib.compress(bytes(100_000_000)))
 
 
 # Files
@@ -749,6 +752,38 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
         file.truncate(1 << 40)  # takes no room on the disk
     with pytest.raises(MapError, match="max_bytes"):
         load(tmp_path / "huge.map")
+
+
+def test_a_file_takes_no_more_memory_than_it_has_bytes(tmp_path):
+    fitted(published).save(tmp_path / "a.map")
+    tracemalloc.start()
+    try:
+        load(tmp_path / "a.map")
+        assert tracemalloc.get_traced_memory()[1] < 1e8
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["mean", "std_factor", "target_scale"])
+def test_numbers_that_would_overflow_are_refused(name, tmp_path):
+    contents = container.decode(fitted(published).to_bytes())
+    arrays, header = {**contents.arrays}, {**contents.header}
+    if name == "mean":
+        arrays["mean"] = np.full_like(arrays["mean"], 1e300)
+    elif name == "std_factor":
+        header["std_factor"] = 1e300
+    else:
+        header["units"] = {**header["units"], "target_scale": 1e300}
+    (tmp_path / "a.map").write_bytes(container.encode(contents._replace(header=header, arrays=arrays)))
+    with pytest.raises(MapError, match=r"a.map is damaged: its .* makes no sense; use a backup"):
+        load(tmp_path / "a.map")
+
+
+def test_a_long_header_is_refused_before_it_is_parsed(tmp_path):
+    head = b'{"x":[' + b"[]," * 6_000_000 + b"0]}"
+    (tmp_path / "long.map").write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(MapError, match=r"long.map is damaged: its header has 18,000,009 bytes; use a backup"):
+        load(tmp_path / "long.map")
 
 
 def test_deep_json_is_refused(tmp_path):

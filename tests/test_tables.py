@@ -6,7 +6,9 @@ import gzip
 import io
 import os
 import sys
+import time
 import tracemalloc
+import zipfile
 from decimal import Decimal
 
 import numpy as np
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wgpr.io.columns import columns_to_learn
+from wgpr.io.sources import number
 from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 
 SKIP = TableFormat(missing="skip")
@@ -649,6 +652,75 @@ def test_thousands_of_columns_need_no_memory_if_unused(file):
         assert tracemalloc.get_traced_memory()[1] < 3 * 4e6
     finally:
         tracemalloc.stop()
+
+
+# Hostile files: refused at once, whatever their size
+
+
+@pytest.mark.parametrize("cell", ["9" * 200_000 + "x", "1." + "0" * 200_000 + "x"])
+def test_a_long_cell_that_is_no_number_takes_no_time(cell):
+    started = time.process_time()
+    assert number(cell, ".") is None
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("line", ["1\n", '""\n'])
+def test_a_quote_that_is_never_closed_takes_no_time(file, line):
+    path, started = file('a,b\n1,"' + line * 60_000), time.process_time()
+    assert message(path).startswith("survey.csv, line 2: a quoted cell has no proper end")
+    assert time.process_time() - started < 2.0
+
+
+def test_a_quoted_cell_of_many_lines_is_one_cell(file):
+    note = '"a ""word"",\n""\n, and\n""more""\n"'
+    np.testing.assert_array_equal(read(file(f"a,note,b\n1,{note},2\n3,x,4\n"), ["a", "b"]), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("name", ["survey.csv", "survey.csv.gz"])
+def test_an_endless_line_is_refused_before_it_is_read(file, name):
+    data = b"1" * 50_000_000
+    path = file(gzip.compress(data, 1) if name.endswith("gz") else data, name)
+    tracemalloc.start()
+    try:
+        told = "line 1: the line has more than 1,048,576 characters; give a table with a line for each row"
+        assert message(path) == f"{name}, {told}"
+        assert tracemalloc.get_traced_memory()[1] < 2e7
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_columns_are_refused(file, npz):
+    told = "has 30,000 columns, and at most 20,000 are read; save the columns that are used"
+    assert message(file("1," * 29_999 + "1\n")) == f"survey.csv {told}"
+    assert message(npz(Z=np.zeros((1, 30_000)))) == f"t.npz {told}"
+
+
+def _archive(path, content, name="a.npy"):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return str(path)
+
+
+@pytest.mark.parametrize("shape", ["(1000000000,)", "(((((", "(-1, -3)", f"({10**30},)", "(2,)"])
+def test_an_array_whose_header_lies_is_refused(tmp_path, shape):
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + np.ones(3).tobytes()
+    assert message(_archive(tmp_path / "t.npz", content)).startswith("t.npz is damaged")
+
+
+def test_an_archive_that_is_a_bomb_is_refused(tmp_path, monkeypatch):
+    file = io.BytesIO()
+    np.save(file, np.zeros(1_000_000))
+    path = _archive(tmp_path / "t.npz", file.getvalue())
+    assert len(read(path)) == 1_000_000
+    monkeypatch.setattr("wgpr.io.sources._LARGE_ARCHIVE", 1_000_000)
+    assert message(path).startswith("t.npz would be unpacked to 8,000,128 bytes; load it with numpy")
+
+
+def test_deep_metadata_of_parquet_name_no_system(tmp_path):
+    table = pa.table({"a": [1.0], "b": [2.0]}).replace_schema_metadata({"geo": "[" * 100_000})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert Table([str(tmp_path / "t.parquet")]).crs == ""
 
 
 @pytest.mark.parametrize("dialect", ["commas", "compressed", "UTF-16"])

@@ -9,6 +9,7 @@ import pytest
 
 from wgpr import WGPRegressor, load, plan
 from wgpr.cli import next as next_command
+from wgpr.planning.files import read_expectation, read_polygons
 
 NAMES = ["east [km]", "north [km]"]
 
@@ -118,3 +119,40 @@ def test_fewer_lines_than_asked_for_are_explained(wgpr, west):
     n_lines = pd.read_csv("a.csv")["number"].max()
     assert n_lines < 9
     assert f"room for no more than {n_lines} lines so far apart" in " ".join(told.split())
+
+
+def _nested(depth):
+    return '{"features": [' * depth + "]}" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f'{{"type": "Polygon", "coordinates": [[[0, 0], [{10**400}, 0], [1, 1]]]}}', "or without numbers"),
+        ('{"type": "Polygon", "coordinates": [[[0, 0], [1e200, 0], [1, 1]]]}', "or without numbers"),
+        (f'{{"type": {"9" * 5000}}}', "has no polygon"),
+        (_nested(400), "more than 20 deep"),
+        (_nested(100_000), "is no GeoJSON"),
+        ("[" + "[]," * 12_000_000 + "0]", "at most 33,554,432 are read"),
+    ],
+    ids=["huge integer", "huge number", "many digits", "deep", "deeper", "large"],
+)
+def test_hostile_polygons_are_refused(tmp_path, text, told):
+    path = tmp_path / "bay.geojson"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told) as error:
+        read_polygons(path, None)
+    assert "bay.geojson" in str(error.value)
+
+
+@pytest.mark.parametrize("places", [[], [[1e200, 0.0]], [[10**400, 0.0]], [[None, 0.0]]])
+@pytest.mark.parametrize("std", [1.0, -1.0, 10**400, float("nan")])
+def test_hostile_plans_are_refused(tmp_path, places, std):
+    path = tmp_path / "next.geojson"
+    for about in ({"places": places, "std_after": 1.0}, {"places": [[0.0, 0.0]], "std_after": std}):
+        path.write_text(json.dumps({"wgpr": {"std_before": 1.0, **about}}))
+        if about == {"places": [[0.0, 0.0]], "std_after": 1.0}:
+            assert read_expectation(path).after == 1.0
+            continue
+        with pytest.raises(ValueError, match=r"next\.geojson .*; "):
+            read_expectation(path)

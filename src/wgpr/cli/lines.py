@@ -14,6 +14,7 @@ from wgpr.io.sources import number as parse_number
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
+_MOST_COLUMNS = 20_000
 
 
 def read_lines(descriptor: int) -> Iterator[list[str]]:
@@ -116,7 +117,9 @@ class LineParser:
         chosen = [*self.inputs, self.target or "y", *filter(None, [self.weight])]
         if not all(name.isdecimal() for name in chosen):
             return chosen
-        return [str(number) for number in range(1, max(n_cells, *map(int, chosen)) + 1)]
+        if (n_columns := max(n_cells, *map(int, chosen))) > _MOST_COLUMNS:
+            raise LineError(f"has no column {n_columns}; at most {_MOST_COLUMNS:,} are read")
+        return [str(number) for number in range(1, n_columns + 1)]
 
     def _choose_columns(self, names: list[str]) -> None:
         """By default the last column is the target, and the others are the inputs."""
@@ -125,7 +128,8 @@ class LineParser:
             if len(names) < 2:
                 raise LineError("has one cell; a row needs inputs and a target")
             if len(names) > 3:
-                raise UsageError(f"name inputs and target with --x and --y; there are {', '.join(names)}")
+                there = ", ".join(names[:20]) + (f" and {len(names) - 20:,} more" if len(names) > 20 else "")
+                raise UsageError(f"standard input: name inputs and target with --x and --y; there are {there[:500]}")
             self.target = self.target or names[-1]
             self.inputs = [name for name in names if name != self.target]
 

@@ -22,6 +22,9 @@ from wgpr.io.container import Arrays, MapError, require
 
 Shape = tuple[int, ...]
 
+# Larger numbers would leave the range of float64 when they are squared or converted to the user's units.
+LARGEST_OF_MODEL, _LARGEST_OF_ROW = 1e101, 1e150
+
 # These arrays have the rows of all models. All others have an entry for each model.
 _ROWS = {"inputs", "targets", "R", "r", "U", "L", "L_B", "alpha"}
 
@@ -163,11 +166,13 @@ class Reader:
     def per_model(self, name: str, *shape: int) -> list[Any]:
         """A number, or an array of this shape, for each model."""
         array = read_array(self.arrays, name, "f", len(self.n_inputs), *shape)
+        require(bool((np.abs(array) < LARGEST_OF_MODEL).all()), f"array {name}")
         return list(map(read_only, array)) if shape else array.tolist()
 
     def rows(self, name: str, sizes: Indices, *shape: int) -> list[Array]:
         """An array (size, *shape) for each model."""
         array = read_array(self.arrays, name, "f", None, *shape)
+        require(bool((np.abs(array) < _LARGEST_OF_ROW).all()), f"array {name}")
         return [read_only(part.copy()) for part in split(array, sizes, name)]
 
     def triangles(self, name: str) -> list[Array]:

@@ -22,7 +22,7 @@ from wgpr.gp.exact import ExactLearner
 from wgpr.gp.kernels import Hyperparameters, Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from wgpr.gp.linalg import one_blas_thread
 from wgpr.gp.sparse import SparseLearner
-from wgpr.io.arrays import Shape, pack_history, pack_models, read_array, unpack_history, unpack_models
+from wgpr.io.arrays import LARGEST_OF_MODEL, Shape, pack_history, pack_models, read_array, unpack_history, unpack_models
 from wgpr.io.container import VERSION, Arrays, Contents, MapError, require
 from wgpr.io.conversion import converted_calibration, converted_header, converted_territories, is_old_default
 from wgpr.io.coordinates import Coordinates, coordinates
@@ -261,7 +261,7 @@ def decode_progress(contents: Contents, n_features: int, outputs: Shape, *, comp
     bounds, n_steps = from_json(header["bounds"]), _count(header, "n_steps")
     std_factor = header.get("std_factor", header.get("stretch", 1.0))  # "stretch" in format 2, none in format 1
     require(isinstance(bounds, np.ndarray) and bounds.shape == (2, n_features), "bounds")
-    require(isinstance(std_factor, float) and 0 < std_factor < np.inf, "std_factor")
+    require(isinstance(std_factor, float) and 0 < std_factor < LARGEST_OF_MODEL, "std_factor")
     X, y, weights = np.empty((0, n_features)), np.empty((0, *outputs)), np.empty(0)
     calibration = Calibration(initial_factor=std_factor)
     if not compact:
@@ -338,7 +338,8 @@ def _check_learner(learner: Any, n_features: int, outputs: Shape) -> None:
     if isinstance(learner, ExactLearner):
         require(isinstance(learner.theta, Hyperparameters) and _is_of_targets(learner.mean, outputs), "learner")
         theta = learner.theta.to_vector()
-        require(len(theta) == n_features + 2 + learner.kernel.n_shape and bool((theta > 0).all()), "learner")
+        is_positive = bool(((theta > 0) & (theta < LARGEST_OF_MODEL)).all())
+        require(len(theta) == n_features + 2 + learner.kernel.n_shape and is_positive, "learner")
         require(isinstance(learner.max_samples, int | None), "learner")
         return
     limit = learner.n_inducing
@@ -351,11 +352,12 @@ def _check_units(units: Any, n_features: int, outputs: Shape) -> None:
     arrays = (units.origin, units.spread, units.ratio, units.rounds_inputs)
     require(all(isinstance(array, np.ndarray) and array.shape == (n_features,) for array in arrays), "units")
     require(all(_is_of_targets(value, outputs) for value in (units.target_offset, units.target_scale)), "units")
+    require(all(bool((np.abs(array) < LARGEST_OF_MODEL).all()) for array in arrays), "units")
     require(all(bool(np.all(value > 0)) for value in (units.spread, units.ratio, units.target_scale)), "units")
     require(units.rounds_inputs.dtype == np.bool_ and _is_of_targets(units.rounds_target, outputs, bool), "units")
 
 
 def _is_of_targets(value: Any, outputs: Shape, kind: type[Any] = float) -> bool:
-    """Whether it is a finite number or, for `outputs` (k,), an array of k of them."""
+    """Whether it is a number that cannot overflow or, for `outputs` (k,), an array of k of them."""
     is_array = isinstance(value, np.ndarray) and value.shape == outputs and value.dtype == kind
-    return (is_array if outputs else isinstance(value, kind)) and bool(np.isfinite(value).all())
+    return (is_array if outputs else isinstance(value, kind)) and bool(np.all(np.abs(value) < LARGEST_OF_MODEL))

@@ -21,6 +21,9 @@ VERSION = 3
 # Largest file that is read unless the caller allows more: a wrong file must not fill the memory.
 MAX_BYTES = 1 << 30
 
+# Longest head of a file. JSON takes up to 25 times as much memory as its text.
+_LONGEST_HEAD = 1 << 24
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -70,7 +73,8 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
                 f"{os.fspath(path)} has {size:,} bytes and a map of at most {max_bytes:,} was expected; "
                 "if it is right, allow it with max_bytes"
             )
-        return decode(file.read(max_bytes), os.fspath(path))
+        # A read allocates as many bytes as it is asked for. A pipe has no size.
+        return decode(file.read(size or max_bytes), os.fspath(path))
 
 
 def _metadata(data: bytes, name: str) -> tuple[int, str, str]:
@@ -79,6 +83,8 @@ def _metadata(data: bytes, name: str) -> tuple[int, str, str]:
     is_table = data[8:9] == b"{"
     if is_table and n_head > len(data) - 8:
         raise MapError(f"{name} is truncated; use a backup or fit again")
+    if is_table and n_head > _LONGEST_HEAD:
+        raise MapError(f"{name} is damaged: its header has {n_head:,} bytes; use a backup or fit again")
     metadata = _parse(data[8 : 8 + n_head], name).get("__metadata__") if is_table else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get(FORMAT), str):
         raise MapError(f"{name} is not a map that wgpr saved; make one with `wgpr fit` or with the method save")

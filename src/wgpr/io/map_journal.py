@@ -180,9 +180,12 @@ def _files(path: Path) -> list[Path]:
 def _check_belongs(journal: Journal, map_file: Path) -> None:
     try:
         maps, first = journal.about["maps"], journal.about["first"]
-        known = {"columns": list, "has_weights": bool, "tables": list}
-        if type(first) is not int or any(type(journal.about[name]) is not kind for name, kind in known.items()):
+        known = {"maps": list, "first": int, "columns": list, "has_weights": bool, "tables": list}
+        if any(type(journal.about[name]) is not kind for name, kind in known.items()):
             raise TypeError
+        for start, fingerprint in journal.about["tables"]:
+            if type(start) is not int or type(fingerprint) is not str:
+                raise TypeError
         if first == 0:
             _unfitted(journal)
     except (KeyError, TypeError, ValueError) as error:

@@ -27,6 +27,9 @@ from wgpr.io.codec import (
 from wgpr.io.container import MAX_BYTES, Contents, MapError, require
 from wgpr.io.territories import apply_difference, fingerprints, pack_difference
 
+# A difference is unpacked to so many times its size at most, or to so many bytes if these are more.
+_LARGEST_RATIO, _SMALL_BYTES = 100, 1 << 26
+
 # Values of the wrong kind lead to these errors, `MapError` among them.
 _WRONG_CONTENTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, MemoryError)
 
@@ -73,14 +76,7 @@ def apply(old: Any, difference: bytes) -> Any:
     It predicts as the new one does, up to float32, and can learn more. It has the settings of `old`, no waiting rows
     and no history.
     """
-    decompressor = zlib.decompressobj()
-    try:
-        data = decompressor.decompress(difference, MAX_BYTES)
-    except zlib.error as error:
-        raise MapError(f"the difference is damaged ({error}); send it again") from error
-    if not decompressor.eof:
-        raise MapError("the difference is truncated; send it again")
-    contents = container.decode(data, "the difference")
+    contents = container.decode(_unpacked(difference), "the difference")
     try:
         new = old._with_state(_updated_state(old, contents))
         new._learned_tables = (*learned_tables(old), *read_learned_tables(contents.header))
@@ -88,6 +84,19 @@ def apply(old: Any, difference: bytes) -> Any:
         remedy = "send what changed since this map, or the whole map"
         raise _map_error("the difference cannot be applied", error, remedy) from error
     return new
+
+
+def _unpacked(difference: bytes) -> bytes:
+    most = min(MAX_BYTES, max(_SMALL_BYTES, _LARGEST_RATIO * len(difference)))
+    decompressor = zlib.decompressobj()
+    try:
+        data = decompressor.decompress(difference, most)
+    except zlib.error as error:
+        raise MapError(f"the difference is damaged ({error}); send it again") from error
+    if not decompressor.eof:
+        fault = f"has more than {most:,} bytes" if len(data) == most else "is truncated"
+        raise MapError(f"the difference {fault}; send it again")
+    return data
 
 
 def _map_error(fault: str, error: Exception, remedy: str) -> MapError:

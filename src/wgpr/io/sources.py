@@ -8,15 +8,19 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice, product
-from math import nan
+from math import nan, prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -28,7 +32,9 @@ from wgpr.io.track import COLUMNS, WGS84, Row
 
 Block = tuple[Sequence[int], list[Any]]
 
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII)
+# Digits match in one way only, so that a long cell that is no number takes no longer than its length.
+_DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII)
 _TO_POINTS = {".": {}, ",": str.maketrans(",.", ".,")}
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 
@@ -37,7 +43,11 @@ _HEAD_LINES = 200
 _HEAD_CHARACTERS = 100_000
 _HEAD_BYTES = 1000
 _BLOCK_CHARACTERS = 1_000_000
+_LONGEST_LINE = 1 << 20
+_MOST_COLUMNS = 20_000
 _END = "\x03"  # END OF TEXT, behind the last cell of each record
+# An archive is unpacked to so many times its size at most, or to so many bytes if these are more.
+_LARGEST_RATIO, _LARGE_ARCHIVE = 200, 1 << 28
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
 
 
@@ -164,12 +174,14 @@ class TextSource(Source):
 
     def __init__(self, file: str, binary: BinaryIO, format: TableFormat) -> None:
         self.file = file
-        lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _decoded(_Unclosed(binary)))
+        text = _decoded(_Unclosed(binary))
+        lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _limited(text, file))
         n_blank, head = _first_lines(lines)
         if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
         self._separator, self.decimal = _likely_marks(head, format)
         self._head, self._longest_line = _cells(head, self._separator), max(map(len, head))
+        check_width(file, max(map(len, self._head), default=0))
         records = self._marked_records(chain(n_blank * ["\n"], head, lines))
         _, *names, _ = self._frame([first := next(records)], dtype=object, na_filter=False).iloc[0]
         is_text = [number(name, self.decimal) is None for name in names]
@@ -194,7 +206,10 @@ class TextSource(Source):
             except ValueError:
                 frame = self._frame(records, dtype={0: int, end: object} | dict.fromkeys(used, object), **options)
             for row in np.flatnonzero(frame[end] != _END):
-                place, n_cells = f"{self.file}, line {frame[0][row]}", self._frame([records[row]]).shape[1] - 2
+                place, n_cells = (
+                    f"{self.file}, line {frame[0][row]}",
+                    len(_cells([records[row]], self._separator)[0]) - 2,
+                )
                 what = f"the number of cells is {n_cells}, and {end - 1} in the first row"
                 raise TableError(f"{place}: {what}; correct the line or choose another --separator")
             yield frame[0].to_numpy(), [frame[k].to_numpy() for k in used]
@@ -214,12 +229,14 @@ class TextSource(Source):
         numbered, mark = enumerate(_normalized(lines, self._separator), start=1), self._separator
         quotes = _quotes(mark)
         for start, record in numbered:
-            while '"' in record and ((found := quotes.fullmatch(record)) is None or found[1] is not None):
+            part = record  # what is not yet checked
+            while '"' in part and ((found := quotes.fullmatch(part)) is None or found[1] is not None):
                 _, line = next(numbered, (0, ""))
                 if found is None or not line or len(record) > csv.field_size_limit():
                     advice = "close each quote, and double those inside of quotes"
                     raise TableError(f"{self.file}, line {start}: a quoted cell has no proper end; {advice}")
                 record += line
+                part = f'"{line}'  # the quoted cell goes on
             if "\0" in record:
                 raise TableError(f"{self.file}, line {start}: a NUL byte is no text; save the table in UTF-8")
             if record != "\n":
@@ -313,6 +330,21 @@ def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
 codecs.register_error("wgpr-latin-1", lambda e: (e.object[e.start : e.end].decode("latin-1"), e.end))  # type: ignore
 
 
+def _limited(text: io.TextIOWrapper, file: str) -> Iterator[str]:
+    """Lines of a text; one that is too long is refused before it is read to its end."""
+    for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE + 1), ""), start=1):
+        if len(line) > _LONGEST_LINE:
+            what = f"the line has more than {_LONGEST_LINE:,} characters"
+            raise TableError(f"{file}, line {number}: {what}; give a table with a line for each row")
+        yield line
+
+
+def check_width(file: str, n_columns: int) -> None:
+    if n_columns > _MOST_COLUMNS:
+        what = f"has {n_columns:,} columns, and at most {_MOST_COLUMNS:,} are read"
+        raise TableError(f"{file} {what}; save the columns that are used")
+
+
 def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
     """The number of blank lines at the beginning, and the lines that follow them."""
     for n_blank, line in enumerate(lines):
@@ -365,13 +397,14 @@ class ParquetSource(Source):
     def __init__(self, path: str, parquet_file: Any) -> None:
         self.file, self._parquet_file = path, parquet_file
         self.names = tuple(parquet_file.schema_arrow.names)
+        check_width(path, len(self.names))
         self.crs = _crs_of_parquet(parquet_file.schema_arrow.metadata or {})
         self.n_default = len(self.names)
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
         """Numbers of rows (n,), and columns of any type."""
-        names = [self.names[position] for position in positions]
-        if max(map(self.names.count, names)) > 1:
+        names, counts = [self.names[position] for position in positions], Counter(self.names)
+        if max(counts[name] for name in names) > 1:
             raise TableError(f"{self.file} has several columns with the same name; rename them")
         n_read = 0
         for batch in self._parquet_file.iter_batches(n_rows, columns=list(dict.fromkeys(names))):
@@ -386,7 +419,7 @@ def _crs_of_parquet(metadata: dict[bytes, bytes]) -> str:
         geo = json.loads(metadata[b"geo"])
         crs = geo["columns"][geo["primary_column"]]["crs"]
         return json.dumps(crs) if isinstance(crs, dict) else ""
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, RecursionError):
         return metadata.get(b"crs", b"").decode(errors="replace")
 
 
@@ -406,17 +439,14 @@ class NpzSource(Source):
 
     def __init__(self, path: str) -> None:
         self.file = path
-        arrays: dict[str, Any] = {}
-        with np.lib.npyio.NpzFile(path) as file:  # type: ignore[arg-type]
-            for name in file.files:
-                with suppress(ValueError):  # an array of objects is no column
-                    arrays[name] = np.asarray(file[name])
+        arrays = _npz_arrays(path)
         if "crs" in arrays and arrays["crs"].ndim == 0 and arrays["crs"].dtype.kind == "U":
             self.crs = str(arrays["crs"])
         columns = {name: array for name, array in arrays.items() if array.ndim == 1}
         for name, array in arrays.items():
             if array.ndim == 2:
                 columns |= {f"{name}:{k}": column for k, column in enumerate(array.T, start=1)}
+        check_width(path, len(columns))
         default = self._inputs_and_target(arrays) or {k: v for k, v in columns.items() if v.dtype.kind in "biuf"}
         self._columns = default | columns
         self.names, self.n_default = tuple(self._columns), len(default)
@@ -443,3 +473,36 @@ class NpzSource(Source):
         for start in range(0, n, n_rows):
             block = [column[start : start + n_rows] for column in columns]
             yield range(start + 1, start + 1 + len(block[0])), block
+
+
+def _npz_arrays(path: str) -> dict[str, Any]:
+    """The arrays of an archive by name, without those of objects. Other files in it are ignored."""
+    arrays: dict[str, Any] = {}
+    with zipfile.ZipFile(path) as archive:
+        n_bytes = sum(info.file_size for info in archive.infolist())
+        if n_bytes > max(_LARGE_ARCHIVE, _LARGEST_RATIO * os.path.getsize(path)):
+            remedy = "load it with numpy and save the columns that are used, with np.savez"
+            raise TableError(f"{path} would be unpacked to {n_bytes:,} bytes; {remedy}")
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                if (array := _npy_array(member, info.file_size)) is not None:
+                    arrays[info.filename.removesuffix(".npy")] = array
+    return arrays
+
+
+def _npy_array(member: Any, n_bytes: int) -> Any:
+    """The array in a file of `n_bytes`; None for one of objects, or no array. It is read if its size is as it says."""
+    if member.peek(6)[:6] != np.lib.format.MAGIC_PREFIX:
+        return None
+    try:
+        is_first = np.lib.format.read_magic(member) == (1, 0)
+        read_header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+        shape, _, kind = read_header(member)
+    except (SyntaxError, TokenError, RecursionError, MemoryError, TypeError) as error:  # of the parser of Python
+        raise ValueError("the header of an array cannot be read") from error
+    if kind.hasobject or not kind.itemsize:
+        return None
+    if prod(shape) * kind.itemsize != n_bytes - member.tell() or min(shape, default=0) < 0:
+        raise ValueError("an array has another size than its header says")
+    member.seek(0)
+    return np.lib.format.read_array(member, allow_pickle=False)

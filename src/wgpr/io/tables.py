@@ -12,6 +12,7 @@ import struct
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,14 +110,14 @@ class Table:
         chunk_rows : the most rows in a chunk; there are fewer where rows are skipped or files end.
         """
         chosen = self.names if columns is None else columns
-        positions = [_position(self._all_names, column, self._first_file) for column in chosen]
+        positions = _positions(self._all_names, chosen, self._first_file)
         if not positions:
             raise TableError(f"{self._first_file}: there is no column to use; choose among {_listed(self._all_names)}")
         return self._chunks(positions, chunk_rows)
 
     def name_of(self, column: str | int) -> str:
         """The name of a column that is given by name or by number from 1; a name wins over a number."""
-        return self._all_names[_position(self._all_names, column, self._first_file)]
+        return self._all_names[_positions(self._all_names, [column], self._first_file)[0]]
 
     def peek(self, names: Sequence[str]) -> dict[str, Array]:
         """Values (n,) of columns in the first rows, NaN for what is no number; `chunks` gives these rows too."""
@@ -164,7 +165,7 @@ class Table:
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
-                    places = [_position(source.names, self._all_names[k], source.file) for k in positions]
+                    places = _positions(source.names, [self._all_names[k] for k in positions], source.file)
                 yield from self._chunks_of(source, places, chunk_rows)
                 self.notes += source.notes()
         if self.n_rows == 0:
@@ -268,15 +269,18 @@ def _check_file(path: str) -> None:
         raise TableError(f"{path} is of no known kind; the name must end with one of {_listed(_READABLE)}")
 
 
-def _position(names: Sequence[str], column: str | int, file: str) -> int:
-    name = str(column)
-    if names.count(name) > 1:
-        raise TableError(f"{file} has several columns {name!r}; rename them, or choose columns by number")
-    if name in names:
-        return names.index(name)
-    if re.fullmatch("[1-9][0-9]*", name) and int(name) <= len(names):
-        return int(name) - 1
-    raise TableError(f"{file} has no column {name!r}; choose among {_listed(names)}")
+def _positions(names: Sequence[str], columns: Iterable[str | int], file: str) -> list[int]:
+    """Where columns are that are given by name, or by number from 1."""
+    counts, places = Counter(names), {name: place for place, name in enumerate(names)}
+    found = []
+    for name in map(str, columns):
+        if counts[name] > 1:
+            raise TableError(f"{file} has several columns {name!r}; rename them, or choose columns by number")
+        is_number = name not in places and re.fullmatch("[1-9][0-9]{0,9}", name) and int(name) <= len(names)
+        if name not in places and not is_number:
+            raise TableError(f"{file} has no column {name!r}; choose among {_listed(names)}")
+        found.append(int(name) - 1 if is_number else places[name])
+    return found
 
 
 def _listed(names: Sequence[str], n_shown: int = 20) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wgpr.estimators.base import LARGEST
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import WGS84, Coordinates
 from wgpr.io.files import replace_file
@@ -15,6 +16,11 @@ from wgpr.planning.plan import Plan
 
 # Places of a plan's ground that a file keeps, so that what was expected can be checked later.
 _N_PLACES = 1000
+
+# Largest file that is read. JSON takes up to 25 times as much memory as its text.
+_MOST_BYTES = 1 << 25
+# GeoJSON has features in collections, and geometries in features; collections in collections are hardly used.
+_DEEPEST = 20
 
 # Of MAVLink: a waypoint, at a height above home; and of QGroundControl's plans: a generic autopilot, a boat.
 _WAYPOINT, _RELATIVE_HEIGHT = 16, 3
@@ -79,9 +85,11 @@ def read_expectation(path: Path) -> Expectation:
         places = np.asarray(about["places"], dtype=np.float64)
         found = Expectation(float(about["std_before"]), float(about["std_after"]), places)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no plan of wgpr next in GeoJSON") from error
-    if places.ndim != 2 or not np.isfinite(places).all():
-        raise ValueError(f"{path} has places that are no numbers")
+        raise ValueError(f"{path} is no plan of wgpr next in GeoJSON; name one that it wrote") from error
+    if places.ndim != 2 or not len(places) or not (np.abs(places) <= LARGEST).all():  # false for NaN
+        raise ValueError(f"{path} has places that are no numbers; make the plan again")
+    if not (0.0 <= found.before < np.inf and 0.0 <= found.after < np.inf):
+        raise ValueError(f"{path} has a standard deviation that is none; make the plan again")
     return found
 
 
@@ -90,7 +98,7 @@ def read_polygons(path: Path, known: Coordinates | None) -> Polygons:
 
     known : of the map; then the file has longitude and latitude, as the format says. Otherwise it has the map's.
     """
-    found = tuple(_rings(path, polygon, known) for polygon in _polygons(_read_json(path)))
+    found = tuple(_rings(path, polygon, known) for polygon in _polygons(path, _read_json(path)))
     if not found:
         raise ValueError(f"{path} has no polygon; draw one, and save it as GeoJSON")
     return Polygons(found)
@@ -101,24 +109,26 @@ def _rings(path: Path, polygon: Any, known: Coordinates | None) -> tuple[Array, 
         rings = [np.asarray(ring, dtype=np.float64)[:, :2] for ring in polygon]
     except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{path} has a polygon without numbers for its corners") from error
-    if not rings or any(len(ring) < 3 or ring.shape[1] < 2 or not np.isfinite(ring).all() for ring in rings):
+    if not rings or any(len(ring) < 3 or ring.shape[1] < 2 or not (abs(ring) <= LARGEST).all() for ring in rings):
         raise ValueError(f"{path} has a polygon with fewer than three corners, or without numbers")
     if known is not None:
         rings = [np.column_stack(known.from_system(ring[:, 0], ring[:, 1], WGS84)) for ring in rings]
     return tuple(rings)
 
 
-def _polygons(found: Any) -> list[Any]:
+def _polygons(path: Path, found: Any, depth: int = 0) -> list[Any]:
     """Coordinates of all polygons of a GeoJSON object."""
     if not isinstance(found, Mapping):
         return []
+    if depth > _DEEPEST:
+        raise ValueError(f"{path} has collections in collections, more than {_DEEPEST} deep; save its polygons alone")
     kind = found.get("type")
     if kind == "Polygon":
         return [found.get("coordinates")]
     if kind == "MultiPolygon":
         return _list(found.get("coordinates"))
     parts = [*_list(found.get("features")), *_list(found.get("geometries")), found.get("geometry")]
-    return [polygon for part in parts for polygon in _polygons(part)]
+    return [polygon for part in parts for polygon in _polygons(path, part, depth + 1)]
 
 
 def _list(found: Any) -> list[Any]:
@@ -126,10 +136,13 @@ def _list(found: Any) -> list[Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    if (n_bytes := path.stat().st_size) > _MOST_BYTES:
+        raise ValueError(f"{path} has {n_bytes:,} bytes, and at most {_MOST_BYTES:,} are read; simplify its polygons")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        # Integers become floats: those of many digits become infinite, which is refused where numbers are used.
+        found = json.loads(path.read_text(encoding="utf-8-sig"), parse_int=float)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no GeoJSON: {error}") from error
+        raise ValueError(f"{path} is no GeoJSON ({error}); save it as GeoJSON in UTF-8") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} is no GeoJSON")
     return found
