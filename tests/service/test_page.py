@@ -212,6 +212,17 @@ def test_a_map_of_three_inputs_has_a_slider(open_page):
     assert pixels(page)[1:] != before[1:]
 
 
+def test_degrees_have_the_shape_of_the_ground(open_page, service):
+    path = make_map(service.client, "north", inputs=("lon", "lat"))
+    learn(service.client, path, survey(100) * [0.001, 0.001, 1.0] + [10.0, 60.0, 0.0], ["lon", "lat", "depth"])
+    page = open_page("north")
+    wait_until_drawn(page)
+    fetched = page.evaluate("() => performance.getEntriesByType('resource').map((entry) => entry.name)")
+    tiles = [url for url in fetched if "/maps/north/tiles/" in url]
+    assert tiles
+    assert all("aspect=0.5" in url for url in tiles)  # a degree of longitude is half as long as one of latitude
+
+
 def test_an_empty_map_says_so(open_page):
     page = open_page("empty")
     page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")

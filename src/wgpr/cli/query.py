@@ -102,7 +102,8 @@ def grid(
     inform(f"{' x '.join(map(str, plan.shape))} nodes{without}: {output} ({format_size(output.stat().st_size)})")
     if is_raster and coordinates(model) is None:
         warn("the map has no coordinate reference system, so a GIS cannot place the grid; use wgpr fit with --crs")
-    _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
+    if region:  # that by default has a margin of its own
+        _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
 
 
 @opt.with_table_options

@@ -249,9 +249,13 @@ export class Surface {
   }
 }
 
-/** Units of the second axis for one of the first: one, unless they are of different kinds and very different sizes. */
+/** Units of the second axis as long as one of the first: one, unless they are degrees, or of different kinds and sizes. */
 function aspectOf({ plane: extent, columns, inputs }) {
   const names = columns.map((column) => inputs[column]);
+  if (extent && /^(lon|lng)/i.test(names[0]) && /^lat/i.test(names[1])) {
+    const middle = (extent[1][0] + extent[1][1]) / 2;
+    return Number(Math.max(0.01, Math.cos((middle * Math.PI) / 180)).toFixed(2));
+  }
   const units = names.map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
   const arePlaces = names.every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
   const ratio = extent ? (extent[1][1] - extent[1][0]) / (extent[0][1] - extent[0][0]) : 1;
