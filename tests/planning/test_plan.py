@@ -85,6 +85,22 @@ def test_lines_are_parallel_and_apart(lake):
     assert made.length == pytest.approx(sum(np.linalg.norm(track[1] - track[0]) for track in made.tracks))
 
 
+@pytest.fixture(scope="module")
+def strip():
+    """Lines along x, 15 m apart, of a field that changes fast along them, without a strip of 5 m across them."""
+    x = np.arange(0.0, 100.0, 1.1)
+    x = x[np.abs(x - 50.0) > 2.5]
+    X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 80.0, 15.0)])
+    y = np.sin(X[:, 0] / 1.35) * np.cos(X[:, 1] / 40.0) + 0.02 * np.random.default_rng(0).normal(size=len(X))
+    return WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), y)
+
+
+def test_more_lines_are_expected_to_gain_more(strip):
+    one, three = plan(strip, lines=1), plan(strip, lines=3)
+    assert one.gains.sum() < three.gains.sum()
+    assert three.after < one.after < one.before
+
+
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_path_keeps_its_budget_and_goes_into_the_gap(lake, returns):
     made = plan(lake, budget=400.0, start=(10.0, 10.0), returns=returns)

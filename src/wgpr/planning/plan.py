@@ -153,12 +153,10 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     targets = frame.inputs(ground.targets)
     least = np.zeros(len(frame.fixed))  # data so far apart cannot tell shorter length-scales across their lines
     least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
-    kind, tracks, groups = _chosen(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
+    kind, proposals = _proposals(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
     uncertainty = uncertainty_of(model, ground, nodes, targets)
-    variances = [uncertainty.variance.sum()]
-    for group in groups:
-        uncertainty.measure(group)
-        variances.append(uncertainty.variance.sum())
+    told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
+    tracks, variances = min(told, key=lambda each: each[1][-1])
     unit = model._method().answering(model._state)[1].target_unit
     before, after = (unit * float(np.sqrt(variances[place] / len(ground))) for place in (0, -1))
     return Plan(
@@ -176,17 +174,33 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     )
 
 
-def _chosen(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[Array], list[Indices]]:
-    """The kind of a plan, its tracks (k, 2), and the cells (n,) that each of them measures."""
+class _Proposal(NamedTuple):
+    """Tracks (k, 2), and the cells (n,) that each of them measures."""
+
+    tracks: list[Array]
+    groups: list[Indices]
+
+
+def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:
+    """The kind of a plan, and what it may be: lines in several directions, or one set of points, or one path."""
     if wish.points is not None:
         cells = choose_points(uncertainty, wish.points)
-        return "points", [ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells]
+        return "points", [_Proposal([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
     if wish.lines is not None:
-        lines = choose_lines(uncertainty, wish.lines, wish.spacing)
-        return "lines", [line.ends for line in lines], [line.cells for line in lines]
+        sets = choose_lines(uncertainty, wish.lines, wish.spacing)
+        return "lines", [_Proposal([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
     assert wish.budget is not None
     corners = choose_path(uncertainty, wish.start, wish.budget, wish.start if wish.returns else None)
-    return "path", [corners], [cells_along(ground, corners)]
+    return "path", [_Proposal([corners], [cells_along(ground, corners)])]
+
+
+def _variances(uncertainty: Uncertainty, groups: list[Indices]) -> list[float]:
+    """The summed variance, and what is left of it after each of the groups of cells (n,) was measured."""
+    variances = [float(uncertainty.variance.sum())]
+    for group in groups:
+        uncertainty.measure(group)
+        variances.append(float(uncertainty.variance.sum()))
+    return variances
 
 
 @dataclass(frozen=True, eq=False)
