@@ -55,6 +55,12 @@ def test_points_lie_in_the_gap_and_are_told_the_best_first(lake):
     assert made.after < made.before == pytest.approx(made.std_of(lake), rel=0.05)
 
 
+def test_points_are_in_the_order_of_the_gains_that_are_reported(strip):
+    made = plan(strip, points=12)
+    assert (np.diff(made.gains) <= 1e-9).all()
+    assert made.gains[0] > 2.0 * made.gains[-1]
+
+
 def test_the_expected_uncertainty_comes_true(lake):
     made = plan(lake, points=12)
     X = np.concatenate(made.tracks)

@@ -14,7 +14,7 @@ from wgpr.gp.linalg import Array, Indices, one_blas_thread
 from wgpr.io.coordinates import coordinates, for_model, for_user
 from wgpr.io.grids import Fixed, fixed_columns, have_same_unit, input_names, named, target_name, varying_columns
 from wgpr.labels import Label
-from wgpr.planning.choice import cells_along, choose_lines, choose_points, length_of
+from wgpr.planning.choice import best_first, cells_along, choose_lines, choose_points, length_of
 from wgpr.planning.ground import Ground, Polygons, cells_of
 from wgpr.planning.route import choose_path
 from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
@@ -155,6 +155,8 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
     kind, proposals = _proposals(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
     uncertainty = uncertainty_of(model, ground, nodes, targets)
+    if kind == "points":
+        proposals = [proposals[0].in_order(best_first(uncertainty.copy(), proposals[0].groups))]
     told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
     tracks, variances = min(told, key=lambda each: each[1][-1])
     unit = model._method().answering(model._state)[1].target_unit
@@ -179,6 +181,9 @@ class _Proposal(NamedTuple):
 
     tracks: list[Array]
     groups: list[Indices]
+
+    def in_order(self, order: list[int]) -> "_Proposal":
+        return _Proposal([self.tracks[number] for number in order], [self.groups[number] for number in order])
 
 
 def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:
