@@ -12,6 +12,7 @@ from wgpr.io.coordinates import coordinates_of
 from wgpr.io.rows import learn_rows
 from wgpr.planning.files import read_expectation, read_polygons, write_plan
 from wgpr.planning.ground import Polygons
+from wgpr.planning.plan import gains_of
 
 NAMES = ["east [m]", "north [m]"]
 
@@ -59,6 +60,15 @@ def test_points_are_in_the_order_of_the_gains_that_are_reported(strip):
     made = plan(strip, points=12)
     assert (np.diff(made.gains) <= 1e-9).all()
     assert made.gains[0] > 2.0 * made.gains[-1]
+
+
+@pytest.mark.parametrize("after", [2.0, np.nextafter(2.0, 3.0)])
+def test_gains_are_never_below_zero(after):
+    """What takes nothing out, but for rounding, has the gain 0, and not -0."""
+    gains = gains_of(np.array([2.0, after, 1.0]))
+    assert gains[0] == 0.0
+    assert not np.signbit(gains).any()
+    assert gains[1] == pytest.approx(0.5)
 
 
 def test_the_expected_uncertainty_comes_true(lake):

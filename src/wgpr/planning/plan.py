@@ -164,7 +164,7 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     return Plan(
         kind=kind,
         tracks=[frame.for_user(track) for track in tracks],
-        gains=-np.diff(variances) / max(variances[0], 1e-300),
+        gains=gains_of(np.array(variances)),
         before=before,
         after=after,
         places=frame.for_user(ground.targets),
@@ -174,6 +174,11 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
         columns=tuple(frame.columns),
         target=target_name(model),
     )
+
+
+def gains_of(variances: Array) -> Array:
+    """Fractions (n,) of the first of the summed variances (n + 1,) by which each is less than the one before it."""
+    return np.maximum(variances[:-1] - variances[1:], 0.0) / max(variances[0], 1e-300)
 
 
 class _Proposal(NamedTuple):
