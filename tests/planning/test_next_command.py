@@ -112,6 +112,11 @@ def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, argu
     assert {path.name for path in tmp_path.iterdir()} - before <= {".stdin"}
 
 
+def test_the_help_says_what_a_gain_is(wgpr, lake):
+    _, told, _ = wgpr("next", "--help")
+    assert "fraction of the summed variance of the field" in " ".join(told.replace("│", " ").split())
+
+
 def test_fewer_lines_than_asked_for_are_explained(wgpr, west):
     code, _, told = wgpr("next", "lake.map", "--lines", "9", "--spacing", "700m", "--inside", west, "-o", "a.csv")
     assert code == 0

@@ -29,7 +29,8 @@ class Plan:
 
     kind : "points", "lines" or "path".
     tracks : (k, d) each: points one by one, the ends of lines, the corners of a path.
-    gains : (n,) of each point, line or path: the fraction of the summed variance that it takes out, after those before.
+    gains : (n,) of each point, line or path: the fraction of the summed variance of the field that it takes out, after
+        those before it. Points have the best first.
     before, after : root mean squared standard deviation of the field over the ground: now, and as expected after the
         plan was measured, in the unit of the target. It is also the expected RMSE of the mean.
     places : (m, d) that this is averaged over. length : of all tracks. unit : of it, such as "m".
@@ -82,8 +83,9 @@ def plan(
     Parameters
     ----------
     model : of the default method, with one or two inputs that vary; a path or lines need two.
-    points : number of places, the best first.
-    lines : number of parallel lines across the ground; spacing : the least distance between them.
+    points : number of places, the best first: that with the largest gain.
+    lines : number of parallel lines across the ground; spacing : the least distance between them. Of several directions
+        that with the largest gain is taken.
     budget : length of a path; start : (2,) where it begins, x first; returns : whether it ends there too.
     inside : (n, 2) corners of a polygon, x first, in the coordinates of the survey; or `Polygons`.
     at : values of inputs that do not vary, by name or column.
