@@ -44,6 +44,36 @@ def test_points_and_whether_their_gain_came_true(wgpr, lake):
     assert float(realised) == pytest.approx(float(expected), rel=0.15)
 
 
+def test_a_plan_of_another_map_is_refused(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.geojson")[0] == 0
+    found = json.loads(Path("next.geojson").read_text())
+    for key, value, message in (
+        ("inputs", ["lon", "lat"], "its inputs are lon, lat, and those of the map east [km], north [km]"),
+        ("crs", "EPSG:4326", "its coordinates are EPSG:4326, and those of the map no reference system"),
+        ("places", [[10.0, 2.0], [11.0, 3.0]], "its places have east [km] from 10 to 11, north [km] from 2 to 3, and"),
+    ):
+        about = {**found["wgpr"], "rows": 7, key: value}
+        Path("other.geojson").write_text(json.dumps({**found, "wgpr": about}))
+        code, _, told = wgpr("next", "lake.map", "--check", "other.geojson")
+        assert code == 2
+        assert message in " ".join(told.split())
+
+
+def test_a_check_says_if_nothing_was_learned_since_the_plan(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.geojson")[0] == 0
+    code, _, told = wgpr("next", "lake.map", "--check", "next.geojson")
+    assert code == 0
+    assert "nothing was learned since the plan" in told
+    assert "realised" not in told
+
+
+def test_a_check_needs_geojson(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.csv")[0] == 0
+    code, _, told = wgpr("next", "lake.map", "--check", "next.csv")
+    assert code == 2
+    assert "--check needs the .geojson that wgpr next wrote" in " ".join(told.split())
+
+
 def test_a_path_has_the_length_of_its_budget(wgpr, lake):
     code, _, told = wgpr("next", "lake.map", "--budget", "1nmi", "--from", "0,0", "--return", "-o", "next.csv")
     assert code == 0, told
@@ -100,7 +130,7 @@ def test_lines_inside_of_a_polygon(wgpr, west):
         (["--points", "3", "--inside", "lake.map", "-o", "a.csv"], "no GeoJSON"),
         (["--points", "3", "--inside", "none.geojson", "-o", "a.csv"], "none.geojson"),
         (["--points", "3", "--at", "east [km]=1", "--at", "north [km]=1", "-o", "a.csv"], "leave at least one"),
-        (["--check", "lake.map"], "no GeoJSON"),
+        (["--check", "lake.map"], "--check needs the .geojson that wgpr next wrote: lake.map is no GeoJSON"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, arguments, message):

@@ -12,8 +12,9 @@ from wgpr.cli.console import UsageError, format_count, inform, stderr
 from wgpr.cli.query import learn_waiting_rows
 from wgpr.cli.saving import read_map
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.coordinates import coordinates
+from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, target_name, varying_columns
+from wgpr.io.rows import n_seen
 from wgpr.labels import Label
 from wgpr.planning.files import FORMATS, MISSIONS, check_format, read_expectation, read_polygons, write_plan
 from wgpr.planning.plan import Plan, mean_std, plan
@@ -98,11 +99,19 @@ def next(
 
 def _compare(map_file: Path, plan_file: Path) -> None:
     """Say what a plan expected, and what came true in a map."""
-    expectation = read_expectation(plan_file)
     model = read_map(map_file)
+    with opt.errors_of_usage("--check needs the .geojson that wgpr next wrote: "):
+        expectation = read_expectation(plan_file)
     with opt.errors_of_usage("--check: "):
+        expectation.check_map(input_names(model), coordinates(model))
+        is_as_before = n_seen(model) == expectation.n_rows
+        if not is_as_before:
+            expectation.check_places(*user_bounds(model))
         realised = mean_std(model, expectation.places)
     _say("expected", expectation.before, expectation.after, model)
+    if is_as_before:
+        inform("nothing was learned since the plan")
+        return
     _say("realised", expectation.before, realised, model)
 
 

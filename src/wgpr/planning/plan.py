@@ -35,6 +35,7 @@ class Plan:
         plan was measured, in the unit of the target. It is also the expected RMSE of the mean.
     places : (m, d) that this is averaged over. length : of all tracks. unit : of it, such as "m".
     names : of the inputs; columns : those that vary, x first; target : what is measured.
+    n_rows : that the map had learned.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Plan:
     names: tuple[str, ...]
     columns: tuple[int, ...]
     target: str
+    n_rows: int
 
     def std_of(self, model: EnsembleRegressor) -> float:
         """What `before` and `after` are, of another model: that which has learned the planned measurements."""
@@ -175,6 +177,7 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
         names=tuple(input_names(model)),
         columns=tuple(frame.columns),
         target=target_name(model),
+        n_rows=model.n_samples_seen_,
     )
 
 
