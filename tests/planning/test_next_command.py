@@ -116,7 +116,9 @@ def test_lines_inside_of_a_polygon(wgpr, west):
     ("arguments", "message"),
     [
         (["-o", "a.csv"], "--points, --lines, --budget and --check"),
-        (["--points", "3", "--lines", "2", "-o", "a.csv"], "one of points, lines and budget"),
+        (["--points", "3", "--lines", "2"], "one of --points, --lines, --budget and --check"),
+        (["--points", "3", "--return"], "--return is for a path"),
+        (["--points", "3", "--spacing", "5m"], "--spacing is for --lines"),
         (["--points", "3"], "name an output"),
         (["--points", "3", "-o", "a.kml"], "must end with"),
         (["--points", "3", "-o", "a.plan"], "--crs"),
@@ -124,11 +126,15 @@ def test_lines_inside_of_a_polygon(wgpr, west):
         (["--budget", "5km", "-o", "a.csv"], "--budget and --from belong together"),
         (["--budget", "5 parsecs", "--from", "0,0", "-o", "a.csv"], "no unit of length"),
         (["--budget", "far", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
-        (["--budget", "5km", "--from", "0", "-o", "a.csv"], "start must be"),
+        (["--budget", "5km", "--from", "0"], "--from must be two numbers"),
+        (["--budget", "5km", "--from", "nan,0"], "--from must be two numbers"),
+        (["--budget", "5km", "--from", "here"], "--from must be numbers"),
+        (["--budget", "5km", "--from", "90,0", "-o", "a.csv"], "86 km from the nearest ground, which is too far"),
+        (["--budget", "1m", "--from", "2,2", "-o", "a.csv"], "--budget 1m is too short: the path would have no length"),
         (["--budget", "1.2.3km", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
         (["--points", "3", "--altitude", "5", "-o", "a.csv"], "--altitude is for missions"),
         (["--points", "3", "--inside", "lake.map", "-o", "a.csv"], "no GeoJSON"),
-        (["--points", "3", "--inside", "none.geojson", "-o", "a.csv"], "none.geojson"),
+        (["--points", "3", "--inside", "none.geojson"], "none.geojson"),
         (["--points", "3", "--at", "east [km]=1", "--at", "north [km]=1", "-o", "a.csv"], "leave at least one"),
         (["--check", "lake.map"], "--check needs the .geojson that wgpr next wrote: lake.map is no GeoJSON"),
     ],
@@ -145,6 +151,12 @@ def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, argu
 def test_the_help_says_what_a_gain_is(wgpr, lake):
     _, told, _ = wgpr("next", "--help")
     assert "fraction of the summed variance of the field" in " ".join(told.replace("│", " ").split())
+
+
+def test_a_missing_map_is_told_before_a_missing_output(wgpr, lake):
+    code, _, told = wgpr("next", "none.map", "--points", "3")
+    assert code == 1
+    assert "there is no none.map" in told
 
 
 def test_fewer_lines_than_asked_for_are_explained(wgpr, west):

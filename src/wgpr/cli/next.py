@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -57,12 +58,14 @@ def next(
     Examples: `wgpr next lake.map --points 20 -o next.geojson`, `wgpr next lake.map --from -76.34,44.56 --budget 5km -o
     next.plan`, `wgpr next lake.map --check next.geojson`
     """
-    if (check is None) == (points is None and lines is None and not budget):
+    if sum([points is not None, lines is not None, bool(budget), check is not None]) != 1:
         raise UsageError("give one of --points, --lines, --budget and --check")
     if bool(budget) != bool(start):
         raise UsageError("--budget and --from belong together: a path has a length, and a place where it begins")
-    if check is None and output is None:
-        raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
+    if returns and not budget:
+        raise UsageError("--return is for a path: give --budget and --from")
+    if spacing and lines is None:
+        raise UsageError("--spacing is for --lines")
     if altitude and (output is None or output.suffix.lower() not in MISSIONS):
         raise UsageError(f"--altitude is for missions: {' and '.join(MISSIONS)}")
     if output is not None:
@@ -81,13 +84,18 @@ def next(
         length = _length("--budget", budget, model, columns) if budget else None
         least = _length("--spacing", spacing, model, columns) if spacing else 0.0
         place = opt.parse_numbers("--from", start)
+        if place is not None and (len(place) != 2 or not all(map(isfinite, place))):
+            raise UsageError(f"--from must be two numbers, x,y such as -76.34,44.56; got {start!r}")
+    if output is None:
+        raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
     learn_waiting_rows(model)
     with stderr.status("planning"), opt.errors_of_usage():
         made = plan(
             model, points=points, lines=lines, budget=length, start=place, returns=returns, spacing=least,
             inside=region, at=fixed,
         )  # fmt: skip
-    assert output is not None
+    if made.kind == "path" and not made.length:
+        raise UsageError(f"--budget {budget} is too short: the path would have no length; give a longer one")
     write_plan(output, made, known, altitude)
     inform(f"{_what(made)}: {output}")
     if lines is not None and len(made.tracks) < lines:

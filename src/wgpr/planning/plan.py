@@ -110,14 +110,12 @@ def plan(
     region = None if inside is None else frame.polygons(inside)
     if frame.n_axes == 1 and (points is None or inside is not None):
         raise ValueError("lines, a path and inside need two inputs that vary; use points")
-    if budget is not None:
-        wish = wish._replace(start=frame.place("start", start))
     with one_blas_thread():
         return _planned(model, frame, region, wish)
 
 
 class _Wish(NamedTuple):
-    """What a plan shall have, as `plan` takes it. start : in the axes of the plan, once these are known."""
+    """What a plan shall have, as `plan` takes it. start : in the axes of the plan, once the ground is known."""
 
     points: int | None
     lines: int | None
@@ -152,6 +150,8 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     ground = cells_of(frame.data(), frame.n_axes, region)
     if wish.points is not None and wish.points > len(ground):
         raise ValueError(f"points must be at most {len(ground):,} here, got {wish.points:,}")
+    if wish.budget is not None:
+        wish = wish._replace(start=_start(wish, frame, ground))
     measured = ground.nodes[:, None] if wish.points is not None else ground.along_tracks()
     nodes = frame.inputs(measured.reshape(-1, 2)).reshape(*measured.shape[:2], -1)
     targets = frame.inputs(ground.targets)
@@ -179,6 +179,34 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
         target=target_name(model),
         n_rows=model.n_samples_seen_,
     )
+
+
+def _start(wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
+    """Where a path begins (2,), in the axes of the plan. An error says if no ground is within the budget."""
+    start = _numbers("start", wish.start, 2).ravel()
+    try:
+        return _place_in_reach(start, wish, frame, ground)
+    except ValueError as error:
+        try:
+            _place_in_reach(start[::-1], wish, frame, ground)
+        except ValueError:
+            raise error from None
+        names = ",".join(input_names(frame.model)[column] for column in frame.columns)
+        x, y = start.tolist()
+        raise ValueError(f"{error}; are x and y swapped? The order is {names}: {y:.10g},{x:.10g}") from error
+
+
+def _place_in_reach(start: Array, wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
+    place = frame.place("start", start)
+    apart, budget = ground.distance(place), wish.budget
+    assert budget is not None
+    if apart > (0.5 * budget if wish.returns else budget):
+        unit, both_ways = f" {frame.unit}".rstrip(), " there and back" if wish.returns else ""
+        raise ValueError(
+            f"start is {apart:,.4g}{unit} from the nearest ground, which is too far{both_ways} for the budget of "
+            f"{budget:,.4g}{unit}; begin nearer to it"
+        )
+    return place
 
 
 def gains_of(variances: Array) -> Array:
