@@ -1,6 +1,7 @@
 """`wgpr next`: from a map to a file of where to measure, and whether its gain came true."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,13 @@ def test_a_path_has_the_length_of_its_budget(wgpr, lake):
     np.testing.assert_allclose(path[[0, -1]], 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("budget", "length"), [("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5)])
+@pytest.mark.parametrize(
+    ("budget", "length"),
+    [
+        ("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5), ("1mi", 1.609344), ("2miles", 3.218688),
+        ("2 Nautical miles ", 3.704), ("1e3 feet", 0.3048),
+    ],
+)  # fmt: skip
 def test_a_budget_has_a_unit(wgpr, lake, monkeypatch, budget, length):
     """What the planner is asked for, with a plan of one place in its stead: a path takes seconds."""
     asked = {}
@@ -110,6 +117,7 @@ def test_lines_inside_of_a_polygon(wgpr, west):
     code, _, told = wgpr("next", "lake.map", "--lines", "2", "--spacing", "300m", "--inside", west, "-o", "a.csv")
     assert code == 0, told
     assert (pd.read_csv("a.csv")[NAMES].to_numpy() <= 2.0).all()
+    assert re.search(r"2 lines of \S+ km together: a\.csv", told)
 
 
 @pytest.mark.parametrize(

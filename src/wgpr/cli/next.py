@@ -21,6 +21,11 @@ from wgpr.planning.files import FORMATS, MISSIONS, check_format, read_expectatio
 from wgpr.planning.plan import Plan, mean_std, plan
 
 _METRES = {"m": 1.0, "km": 1000.0, "nmi": 1852.0, "NM": 1852.0, "mi": 1609.344, "ft": 0.3048}
+_WORDS = {
+    "metre": "m", "metres": "m", "meter": "m", "meters": "m", "mile": "mi", "miles": "mi", "foot": "ft", "feet": "ft",
+    "kilometre": "km", "kilometres": "km", "kilometer": "km", "kilometers": "km", "nautical mile": "nmi",
+    "nautical miles": "nmi",
+}  # fmt: skip
 
 
 def next(
@@ -127,7 +132,8 @@ def _what(made: Plan) -> str:
     if made.kind == "points":
         return format_count(len(made.tracks), "place")
     counted = format_count(len(made.tracks), "line") if made.kind == "lines" else "a path"
-    return f"{counted} of {made.length:,.4g} {made.unit or 'units'}"
+    together = " together" if len(made.tracks) > 1 else ""
+    return f"{counted} of {made.length:,.4g} {made.unit or 'units'}{together}"
 
 
 def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> None:
@@ -138,13 +144,14 @@ def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> No
 
 def _length(option: str, text: str, model: EnsembleRegressor, columns: Sequence[int]) -> float:
     """A length in the unit of the plan, which is that of the inputs that vary."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z ]*?)\s*", text)
     if found is None or found[1].count(".") > 1 or found[1] == ".":
         raise ValueError(f"{option} must be a length such as 500m or 5km, got {text!r}")
-    number, unit = float(found[1]), found[2]
+    number, unit = float(found[1]), _WORDS.get(found[2].lower(), found[2])
     if not unit:
         return number
     own = "m" if coordinates(model) is not None else Label.parsed(input_names(model)[columns[0]]).unit or ""
+    own = _WORDS.get(own.lower(), own)
     if unit not in _METRES or own not in _METRES:
         known = ", ".join(_METRES)
         raise ValueError(
