@@ -1,6 +1,7 @@
 """`wgpr next`: from a map to a file of where to measure, and whether its gain came true."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,36 @@ def test_points_and_whether_their_gain_came_true(wgpr, lake):
     assert float(realised) == pytest.approx(float(expected), rel=0.15)
 
 
+def test_a_plan_of_another_map_is_refused(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.geojson")[0] == 0
+    found = json.loads(Path("next.geojson").read_text())
+    for key, value, message in (
+        ("inputs", ["lon", "lat"], "its inputs are lon, lat, and those of the map east [km], north [km]"),
+        ("crs", "EPSG:4326", "its coordinates are EPSG:4326, and those of the map no reference system"),
+        ("places", [[10.0, 2.0], [11.0, 3.0]], "its places have east [km] from 10 to 11, north [km] from 2 to 3, and"),
+    ):
+        about = {**found["wgpr"], "rows": 7, key: value}
+        Path("other.geojson").write_text(json.dumps({**found, "wgpr": about}))
+        code, _, told = wgpr("next", "lake.map", "--check", "other.geojson")
+        assert code == 2
+        assert message in " ".join(told.split())
+
+
+def test_a_check_says_if_nothing_was_learned_since_the_plan(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.geojson")[0] == 0
+    code, _, told = wgpr("next", "lake.map", "--check", "next.geojson")
+    assert code == 0
+    assert "nothing was learned since the plan" in told
+    assert "realised" not in told
+
+
+def test_a_check_needs_geojson(wgpr, lake):
+    assert wgpr("next", "lake.map", "--points", "1", "-o", "next.csv")[0] == 0
+    code, _, told = wgpr("next", "lake.map", "--check", "next.csv")
+    assert code == 2
+    assert "--check needs the .geojson that wgpr next wrote" in " ".join(told.split())
+
+
 def test_a_path_has_the_length_of_its_budget(wgpr, lake):
     code, _, told = wgpr("next", "lake.map", "--budget", "1nmi", "--from", "0,0", "--return", "-o", "next.csv")
     assert code == 0, told
@@ -53,7 +84,13 @@ def test_a_path_has_the_length_of_its_budget(wgpr, lake):
     np.testing.assert_allclose(path[[0, -1]], 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("budget", "length"), [("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5)])
+@pytest.mark.parametrize(
+    ("budget", "length"),
+    [
+        ("2km", 2.0), ("2000m", 2.0), ("1nmi", 1.852), ("1.5", 1.5), ("1mi", 1.609344), ("2miles", 3.218688),
+        ("2 Nautical miles ", 3.704), ("1e3 feet", 0.3048),
+    ],
+)  # fmt: skip
 def test_a_budget_has_a_unit(wgpr, lake, monkeypatch, budget, length):
     """What the planner is asked for, with a plan of one place in its stead: a path takes seconds."""
     asked = {}
@@ -81,13 +118,16 @@ def test_lines_inside_of_a_polygon(wgpr, west):
     code, _, told = wgpr("next", "lake.map", "--lines", "2", "--spacing", "300m", "--inside", west, "-o", "a.csv")
     assert code == 0, told
     assert (pd.read_csv("a.csv")[NAMES].to_numpy() <= 2.0).all()
+    assert re.search(r"2 lines of \S+ km together: a\.csv", told)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["-o", "a.csv"], "--points, --lines, --budget and --check"),
-        (["--points", "3", "--lines", "2", "-o", "a.csv"], "one of points, lines and budget"),
+        (["--points", "3", "--lines", "2"], "one of --points, --lines, --budget and --check"),
+        (["--points", "3", "--return"], "--return is for a path"),
+        (["--points", "3", "--spacing", "5m"], "--spacing is for --lines"),
         (["--points", "3"], "name an output"),
         (["--points", "3", "-o", "a.kml"], "must end with"),
         (["--points", "3", "-o", "a.plan"], "--crs"),
@@ -95,13 +135,17 @@ def test_lines_inside_of_a_polygon(wgpr, west):
         (["--budget", "5km", "-o", "a.csv"], "--budget and --from belong together"),
         (["--budget", "5 parsecs", "--from", "0,0", "-o", "a.csv"], "no unit of length"),
         (["--budget", "far", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
-        (["--budget", "5km", "--from", "0", "-o", "a.csv"], "start must be"),
+        (["--budget", "5km", "--from", "0"], "--from must be two numbers"),
+        (["--budget", "5km", "--from", "nan,0"], "--from must be two numbers"),
+        (["--budget", "5km", "--from", "here"], "--from must be numbers"),
+        (["--budget", "5km", "--from", "90,0", "-o", "a.csv"], "86 km from the nearest ground, which is too far"),
+        (["--budget", "1m", "--from", "2,2", "-o", "a.csv"], "--budget 1m is too short: the path would have no length"),
         (["--budget", "1.2.3km", "--from", "0,0", "-o", "a.csv"], "such as 500m"),
         (["--points", "3", "--altitude", "5", "-o", "a.csv"], "--altitude is for missions"),
         (["--points", "3", "--inside", "lake.map", "-o", "a.csv"], "no GeoJSON"),
-        (["--points", "3", "--inside", "none.geojson", "-o", "a.csv"], "none.geojson"),
+        (["--points", "3", "--inside", "none.geojson"], "none.geojson"),
         (["--points", "3", "--at", "east [km]=1", "--at", "north [km]=1", "-o", "a.csv"], "leave at least one"),
-        (["--check", "lake.map"], "no GeoJSON"),
+        (["--check", "lake.map"], "--check needs the .geojson that wgpr next wrote: lake.map is no GeoJSON"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, arguments, message):
@@ -111,6 +155,17 @@ def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, argu
     assert message in " ".join(told.split())
     assert "Traceback" not in told
     assert {path.name for path in tmp_path.iterdir()} - before <= {".stdin"}
+
+
+def test_the_help_says_what_a_gain_is(wgpr, lake):
+    _, told, _ = wgpr("next", "--help")
+    assert "fraction of the summed variance of the field" in " ".join(told.replace("│", " ").split())
+
+
+def test_a_missing_map_is_told_before_a_missing_output(wgpr, lake):
+    code, _, told = wgpr("next", "none.map", "--points", "3")
+    assert code == 1
+    assert "there is no none.map" in told
 
 
 def test_fewer_lines_than_asked_for_are_explained(wgpr, west):

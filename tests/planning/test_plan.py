@@ -12,6 +12,7 @@ from wgpr.io.coordinates import coordinates_of
 from wgpr.io.rows import learn_rows
 from wgpr.planning.files import read_expectation, read_polygons, write_plan
 from wgpr.planning.ground import Polygons
+from wgpr.planning.plan import gains_of
 
 NAMES = ["east [m]", "north [m]"]
 
@@ -55,6 +56,21 @@ def test_points_lie_in_the_gap_and_are_told_the_best_first(lake):
     assert made.after < made.before == pytest.approx(made.std_of(lake), rel=0.05)
 
 
+def test_points_are_in_the_order_of_the_gains_that_are_reported(strip):
+    made = plan(strip, points=12)
+    assert (np.diff(made.gains) <= 1e-9).all()
+    assert made.gains[0] > 2.0 * made.gains[-1]
+
+
+@pytest.mark.parametrize("after", [2.0, np.nextafter(2.0, 3.0)])
+def test_gains_are_never_below_zero(after):
+    """What takes nothing out, but for rounding, has the gain 0, and not -0."""
+    gains = gains_of(np.array([2.0, after, 1.0]))
+    assert gains[0] == 0.0
+    assert not np.signbit(gains).any()
+    assert gains[1] == pytest.approx(0.5)
+
+
 def test_the_expected_uncertainty_comes_true(lake):
     made = plan(lake, points=12)
     X = np.concatenate(made.tracks)
@@ -85,6 +101,22 @@ def test_lines_are_parallel_and_apart(lake):
     assert made.length == pytest.approx(sum(np.linalg.norm(track[1] - track[0]) for track in made.tracks))
 
 
+@pytest.fixture(scope="module")
+def strip():
+    """Lines along x, 15 m apart, of a field that changes fast along them, without a strip of 5 m across them."""
+    x = np.arange(0.0, 100.0, 1.1)
+    x = x[np.abs(x - 50.0) > 2.5]
+    X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 80.0, 15.0)])
+    y = np.sin(X[:, 0] / 1.35) * np.cos(X[:, 1] / 40.0) + 0.02 * np.random.default_rng(0).normal(size=len(X))
+    return WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), y)
+
+
+def test_more_lines_are_expected_to_gain_more(strip):
+    one, three = plan(strip, lines=1), plan(strip, lines=3)
+    assert one.gains.sum() < three.gains.sum()
+    assert three.after < one.after < one.before
+
+
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_path_keeps_its_budget_and_goes_into_the_gap(lake, returns):
     made = plan(lake, budget=400.0, start=(10.0, 10.0), returns=returns)
@@ -98,8 +130,19 @@ def test_a_path_keeps_its_budget_and_goes_into_the_gap(lake, returns):
 
 
 def test_a_budget_that_reaches_nothing_is_no_path(lake):
-    with pytest.raises(ValueError, match="too short to reach"):
+    with pytest.raises(
+        ValueError, match=r"start is 70\d.* m from the nearest ground, .* the budget of 5 m; begin near"
+    ):
         plan(lake, budget=5.0, start=(-500.0, -500.0))
+    with pytest.raises(ValueError, match="too far there and back for the budget of 900 m"):
+        plan(lake, budget=900.0, start=(-500.0, -500.0), returns=True)
+
+
+@pytest.mark.parametrize("start", [(44.501, -76.299), (51.0, -76.299)])
+def test_swapped_coordinates_of_a_start_are_suspected(georeferenced, start):
+    with pytest.raises(ValueError, match=r"start") as raised:
+        plan(georeferenced, budget=500.0, start=start)
+    assert ("are x and y swapped? The order is lon,lat: -76.299,44.501" in str(raised.value)) == (start[0] == 44.501)
 
 
 def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,19 @@ from wgpr.cli.console import UsageError, format_count, inform, stderr
 from wgpr.cli.query import learn_waiting_rows
 from wgpr.cli.saving import read_map
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.io.coordinates import coordinates
+from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, target_name, varying_columns
+from wgpr.io.rows import n_seen
 from wgpr.labels import Label
 from wgpr.planning.files import FORMATS, MISSIONS, check_format, read_expectation, read_polygons, write_plan
 from wgpr.planning.plan import Plan, mean_std, plan
 
 _METRES = {"m": 1.0, "km": 1000.0, "nmi": 1852.0, "NM": 1852.0, "mi": 1609.344, "ft": 0.3048}
+_WORDS = {
+    "metre": "m", "metres": "m", "meter": "m", "meters": "m", "mile": "mi", "miles": "mi", "foot": "ft", "feet": "ft",
+    "kilometre": "km", "kilometres": "km", "kilometer": "km", "kilometers": "km", "nautical mile": "nmi",
+    "nautical miles": "nmi",
+}  # fmt: skip
 
 
 def next(
@@ -47,18 +54,23 @@ def next(
     Give one of --points, --lines and --budget. A length is in metres, or with a unit: 500m, 5km, 3nmi; in a map
     without a coordinate reference system it is in the unit of the inputs. Lines and paths measure all along.
 
+    In the file, `gain` is the fraction of the summed variance of the field that a place, line or path takes out, after
+    those before it: 0.1 is a tenth. Places have the best first.
+
     .geojson, .csv, .waypoints (MAVLink) and .plan (QGroundControl) can be written. After the survey, `--check` compares
     the uncertainty that was expected with that of the new map.
 
     Examples: `wgpr next lake.map --points 20 -o next.geojson`, `wgpr next lake.map --from -76.34,44.56 --budget 5km -o
     next.plan`, `wgpr next lake.map --check next.geojson`
     """
-    if (check is None) == (points is None and lines is None and not budget):
+    if sum([points is not None, lines is not None, bool(budget), check is not None]) != 1:
         raise UsageError("give one of --points, --lines, --budget and --check")
     if bool(budget) != bool(start):
         raise UsageError("--budget and --from belong together: a path has a length, and a place where it begins")
-    if check is None and output is None:
-        raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
+    if returns and not budget:
+        raise UsageError("--return is for a path: give --budget and --from")
+    if spacing and lines is None:
+        raise UsageError("--spacing is for --lines")
     if altitude and (output is None or output.suffix.lower() not in MISSIONS):
         raise UsageError(f"--altitude is for missions: {' and '.join(MISSIONS)}")
     if output is not None:
@@ -77,13 +89,18 @@ def next(
         length = _length("--budget", budget, model, columns) if budget else None
         least = _length("--spacing", spacing, model, columns) if spacing else 0.0
         place = opt.parse_numbers("--from", start)
+        if place is not None and (len(place) != 2 or not all(map(isfinite, place))):
+            raise UsageError(f"--from must be two numbers, x,y such as -76.34,44.56; got {start!r}")
+    if output is None:
+        raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
     learn_waiting_rows(model)
     with stderr.status("planning"), opt.errors_of_usage():
         made = plan(
             model, points=points, lines=lines, budget=length, start=place, returns=returns, spacing=least,
             inside=region, at=fixed,
         )  # fmt: skip
-    assert output is not None
+    if made.kind == "path" and not made.length:
+        raise UsageError(f"--budget {budget} is too short: the path would have no length; give a longer one")
     write_plan(output, made, known, altitude)
     inform(f"{_what(made)}: {output}")
     if lines is not None and len(made.tracks) < lines:
@@ -95,11 +112,19 @@ def next(
 
 def _compare(map_file: Path, plan_file: Path) -> None:
     """Say what a plan expected, and what came true in a map."""
-    expectation = read_expectation(plan_file)
     model = read_map(map_file)
+    with opt.errors_of_usage("--check needs the .geojson that wgpr next wrote: "):
+        expectation = read_expectation(plan_file)
     with opt.errors_of_usage("--check: "):
+        expectation.check_map(input_names(model), coordinates(model))
+        is_as_before = n_seen(model) == expectation.n_rows
+        if not is_as_before:
+            expectation.check_places(*user_bounds(model))
         realised = mean_std(model, expectation.places)
     _say("expected", expectation.before, expectation.after, model)
+    if is_as_before:
+        inform("nothing was learned since the plan")
+        return
     _say("realised", expectation.before, realised, model)
 
 
@@ -107,7 +132,8 @@ def _what(made: Plan) -> str:
     if made.kind == "points":
         return format_count(len(made.tracks), "place")
     counted = format_count(len(made.tracks), "line") if made.kind == "lines" else "a path"
-    return f"{counted} of {made.length:,.4g} {made.unit or 'units'}"
+    together = " together" if len(made.tracks) > 1 else ""
+    return f"{counted} of {made.length:,.4g} {made.unit or 'units'}{together}"
 
 
 def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> None:
@@ -118,13 +144,14 @@ def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> No
 
 def _length(option: str, text: str, model: EnsembleRegressor, columns: Sequence[int]) -> float:
     """A length in the unit of the plan, which is that of the inputs that vary."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z ]*?)\s*", text)
     if found is None or found[1].count(".") > 1 or found[1] == ".":
         raise ValueError(f"{option} must be a length such as 500m or 5km, got {text!r}")
-    number, unit = float(found[1]), found[2]
+    number, unit = float(found[1]), _WORDS.get(found[2].lower(), found[2])
     if not unit:
         return number
     own = "m" if coordinates(model) is not None else Label.parsed(input_names(model)[columns[0]]).unit or ""
+    own = _WORDS.get(own.lower(), own)
     if unit not in _METRES or own not in _METRES:
         known = ", ".join(_METRES)
         raise ValueError(

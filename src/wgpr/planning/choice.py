@@ -35,7 +35,7 @@ def length_of(corners: Array) -> float:
 
 
 def choose_points(uncertainty: Uncertainty, n_points: int) -> Indices:
-    """Cells (n,) to measure in, the best first."""
+    """Cells (n,) to measure in."""
     cells = np.zeros(n_points, dtype=np.intp)
     for number in range(n_points):
         cells[number] = int(np.argmax(uncertainty.gains))
@@ -43,29 +43,41 @@ def choose_points(uncertainty: Uncertainty, n_points: int) -> Indices:
     return cells
 
 
-def choose_lines(uncertainty: Uncertainty, n_lines: int, spacing: float) -> list[Piece]:
-    """Parallel lines across the ground, at least `spacing` apart: of several directions, those that take most."""
-    best, most = list[Piece](), 0.0
+def best_first(uncertainty: Uncertainty, groups: Sequence[Indices]) -> list[int]:
+    """An order of groups of cells (n,): always the one that takes most, after those before it."""
+    bounds, order = np.full(len(groups), np.inf), list[int]()
+    for _ in groups:
+        order.append(best_by_bounds(bounds, np.ones(len(groups)), lambda each: uncertainty.gain(groups[each])))
+        uncertainty.measure(groups[order[-1]])
+        bounds[order[-1]] = -np.inf
+    return order
+
+
+def choose_lines(uncertainty: Uncertainty, n_lines: int, spacing: float) -> list[list[Piece]]:
+    """For each of several directions, parallel lines across the ground that take most, at least `spacing` apart.
+
+    In each direction fewer lines are the first of more.
+    """
+    sets = list[list[Piece]]()
     for direction in directions(_N_DIRECTIONS):
         lines = [max(pieces, key=lambda piece: len(piece.cells)) for pieces in rows_of(uncertainty.ground, direction)]
         if not lines:
             continue
         offsets = np.array([line.ends[0] @ (-direction[1], direction[0]) for line in lines])
-        after, chosen, total = uncertainty.copy(), list[Piece](), 0.0
+        after, chosen = uncertainty.copy(), list[Piece]()
         bounds = np.full(len(lines), np.inf)
         while len(chosen) < n_lines:
             number = best_by_bounds(bounds, np.ones(len(lines)), lambda each: after.gain(lines[each].cells))  # noqa: B023
             if bounds[number] <= 0.0:
                 break
             chosen.append(lines[number])
-            total += float(bounds[number])
             after.measure(lines[number].cells)
             bounds[np.abs(offsets - offsets[number]) < max(spacing, 1e-9)] = 0.0
-        if total > most:
-            best, most = chosen, total
-    if not best:
+        if chosen:
+            sets.append(chosen)
+    if not sets:
         raise ValueError("the ground is too small for a line")
-    return best
+    return sets
 
 
 def best_by_bounds(bounds: Array, costs: Array, gain: Callable[[int], float]) -> int:

@@ -1,7 +1,7 @@
 """Files of plans: GeoJSON, CSV, and missions for QGroundControl and other programs that speak MAVLink."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +32,39 @@ MISSIONS = (".waypoints", ".plan")
 
 
 class Expectation(NamedTuple):
-    """What a plan expected: root mean squared standard deviations, at places (m, d) of the user."""
+    """What a plan expected: root mean squared standard deviations, at places (m, d) of the user.
+
+    names : of the inputs; system : name of their coordinate reference system, empty without one; n_rows : that the map
+        had learned.
+    """
 
     before: float
     after: float
     places: Array
+    names: tuple[str, ...]
+    system: str
+    n_rows: int
+
+    def check_map(self, names: Sequence[str], known: Coordinates | None) -> None:
+        """Raise an error if the plan is that of another map than one with these inputs and coordinates."""
+        system = _name_of(known)
+        for what, own, other in (
+            ("inputs", ", ".join(self.names), ", ".join(names)),
+            ("coordinates", self.system or "no reference system", system or "no reference system"),
+        ):
+            if own != other:
+                raise ValueError(f"the plan is of another map: its {what} are {own}, and those of the map {other}")
+
+    def check_places(self, low: Array, high: Array) -> None:
+        """Raise an error if no place of the plan is between the least and the greatest inputs (d,) of a map."""
+        own_low, own_high = self.places.min(axis=0), self.places.max(axis=0)
+        is_inside = (self.places >= low) & (self.places <= high)
+        if not is_inside[:, own_low < own_high].all(axis=1).any():
+            own, other = (
+                ", ".join(f"{name} from {a:.6g} to {b:.6g}" for name, a, b in zip(self.names, *ends, strict=True))
+                for ends in ((own_low, own_high), (low, high))
+            )
+            raise ValueError(f"the plan is of another map: its places have {own}, and the map has {other}")
 
 
 def write_plan(path: Path, plan: Plan, known: Coordinates | None, altitude: float = 0.0) -> None:
@@ -73,6 +101,8 @@ def geojson(plan: Plan, known: Coordinates | None) -> dict[str, Any]:
         "std_before": plan.before,
         "std_after": plan.after,
         "inputs": list(plan.names),
+        "crs": _name_of(known),
+        "rows": plan.n_rows,
         "places": plan.places[::step].tolist(),
     }
     return {"type": "FeatureCollection", "features": features, "wgpr": about}
@@ -83,7 +113,10 @@ def read_expectation(path: Path) -> Expectation:
     about = _read_json(path).get("wgpr", {})
     try:
         places = np.asarray(about["places"], dtype=np.float64)
-        found = Expectation(float(about["std_before"]), float(about["std_after"]), places)
+        names, system = tuple(map(str, about["inputs"])), str(about["crs"])
+        found = Expectation(
+            float(about["std_before"]), float(about["std_after"]), places, names, system, int(about["rows"])
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no plan of wgpr next in GeoJSON; name one that it wrote") from error
     if places.ndim != 2 or not len(places) or not (np.abs(places) <= LARGEST).all():  # false for NaN
@@ -91,6 +124,10 @@ def read_expectation(path: Path) -> Expectation:
     if not (0.0 <= found.before < np.inf and 0.0 <= found.after < np.inf):
         raise ValueError(f"{path} has a standard deviation that is none; make the plan again")
     return found
+
+
+def _name_of(known: Coordinates | None) -> str:
+    return "" if known is None else known.name
 
 
 def read_polygons(path: Path, known: Coordinates | None) -> Polygons:

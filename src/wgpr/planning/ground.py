@@ -157,6 +157,11 @@ class Ground:
         limited = found.clip(0, np.array(self.numbers.shape) - 1)
         return np.where((found == limited).all(axis=1), self.numbers[tuple(limited.T)], -1)
 
+    def distance(self, place: Array) -> float:
+        """From a place (2,) to the nearest cell; 0 inside."""
+        outside = np.maximum(np.abs(self.nodes - place) - 0.5 * self.width, 0.0)
+        return float(np.linalg.norm(outside, axis=1).min())
+
     def neighbours(self, radius: int) -> Indices:
         """Numbers (N, w) of the cells in the square window around each, -1 outside of the ground."""
         padded = np.full(np.add(self.numbers.shape, 2 * radius), -1, dtype=np.intp)

@@ -14,7 +14,7 @@ from wgpr.gp.linalg import Array, Indices, one_blas_thread
 from wgpr.io.coordinates import coordinates, for_model, for_user
 from wgpr.io.grids import Fixed, fixed_columns, have_same_unit, input_names, named, target_name, varying_columns
 from wgpr.labels import Label
-from wgpr.planning.choice import cells_along, choose_lines, choose_points, length_of
+from wgpr.planning.choice import best_first, cells_along, choose_lines, choose_points, length_of
 from wgpr.planning.ground import Ground, Polygons, cells_of
 from wgpr.planning.route import choose_path
 from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
@@ -29,11 +29,13 @@ class Plan:
 
     kind : "points", "lines" or "path".
     tracks : (k, d) each: points one by one, the ends of lines, the corners of a path.
-    gains : (n,) of each point, line or path: the fraction of the summed variance that it takes out, after those before.
+    gains : (n,) of each point, line or path: the fraction of the summed variance of the field that it takes out, after
+        those before it. Points have the best first.
     before, after : root mean squared standard deviation of the field over the ground: now, and as expected after the
         plan was measured, in the unit of the target. It is also the expected RMSE of the mean.
     places : (m, d) that this is averaged over. length : of all tracks. unit : of it, such as "m".
     names : of the inputs; columns : those that vary, x first; target : what is measured.
+    n_rows : that the map had learned.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Plan:
     names: tuple[str, ...]
     columns: tuple[int, ...]
     target: str
+    n_rows: int
 
     def std_of(self, model: EnsembleRegressor) -> float:
         """What `before` and `after` are, of another model: that which has learned the planned measurements."""
@@ -82,8 +85,9 @@ def plan(
     Parameters
     ----------
     model : of the default method, with one or two inputs that vary; a path or lines need two.
-    points : number of places, the best first.
-    lines : number of parallel lines across the ground; spacing : the least distance between them.
+    points : number of places, the best first: that with the largest gain.
+    lines : number of parallel lines across the ground; spacing : the least distance between them. Of several directions
+        that with the largest gain is taken.
     budget : length of a path; start : (2,) where it begins, x first; returns : whether it ends there too.
     inside : (n, 2) corners of a polygon, x first, in the coordinates of the survey; or `Polygons`.
     at : values of inputs that do not vary, by name or column.
@@ -106,14 +110,12 @@ def plan(
     region = None if inside is None else frame.polygons(inside)
     if frame.n_axes == 1 and (points is None or inside is not None):
         raise ValueError("lines, a path and inside need two inputs that vary; use points")
-    if budget is not None:
-        wish = wish._replace(start=frame.place("start", start))
     with one_blas_thread():
         return _planned(model, frame, region, wish)
 
 
 class _Wish(NamedTuple):
-    """What a plan shall have, as `plan` takes it. start : in the axes of the plan, once these are known."""
+    """What a plan shall have, as `plan` takes it. start : in the axes of the plan, once the ground is known."""
 
     points: int | None
     lines: int | None
@@ -148,23 +150,25 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     ground = cells_of(frame.data(), frame.n_axes, region)
     if wish.points is not None and wish.points > len(ground):
         raise ValueError(f"points must be at most {len(ground):,} here, got {wish.points:,}")
+    if wish.budget is not None:
+        wish = wish._replace(start=_start(wish, frame, ground))
     measured = ground.nodes[:, None] if wish.points is not None else ground.along_tracks()
     nodes = frame.inputs(measured.reshape(-1, 2)).reshape(*measured.shape[:2], -1)
     targets = frame.inputs(ground.targets)
     least = np.zeros(len(frame.fixed))  # data so far apart cannot tell shorter length-scales across their lines
     least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
-    kind, tracks, groups = _chosen(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
+    kind, proposals = _proposals(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
     uncertainty = uncertainty_of(model, ground, nodes, targets)
-    variances = [uncertainty.variance.sum()]
-    for group in groups:
-        uncertainty.measure(group)
-        variances.append(uncertainty.variance.sum())
+    if kind == "points":
+        proposals = [proposals[0].in_order(best_first(uncertainty.copy(), proposals[0].groups))]
+    told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
+    tracks, variances = min(told, key=lambda each: each[1][-1])
     unit = model._method().answering(model._state)[1].target_unit
     before, after = (unit * float(np.sqrt(variances[place] / len(ground))) for place in (0, -1))
     return Plan(
         kind=kind,
         tracks=[frame.for_user(track) for track in tracks],
-        gains=-np.diff(variances) / max(variances[0], 1e-300),
+        gains=gains_of(np.array(variances)),
         before=before,
         after=after,
         places=frame.for_user(ground.targets),
@@ -173,20 +177,73 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
         names=tuple(input_names(model)),
         columns=tuple(frame.columns),
         target=target_name(model),
+        n_rows=model.n_samples_seen_,
     )
 
 
-def _chosen(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[Array], list[Indices]]:
-    """The kind of a plan, its tracks (k, 2), and the cells (n,) that each of them measures."""
+def _start(wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
+    """Where a path begins (2,), in the axes of the plan. An error says if no ground is within the budget."""
+    start = _numbers("start", wish.start, 2).ravel()
+    try:
+        return _place_in_reach(start, wish, frame, ground)
+    except ValueError as error:
+        try:
+            _place_in_reach(start[::-1], wish, frame, ground)
+        except ValueError:
+            raise error from None
+        names = ",".join(input_names(frame.model)[column] for column in frame.columns)
+        x, y = start.tolist()
+        raise ValueError(f"{error}; are x and y swapped? The order is {names}: {y:.10g},{x:.10g}") from error
+
+
+def _place_in_reach(start: Array, wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
+    place = frame.place("start", start)
+    apart, budget = ground.distance(place), wish.budget
+    assert budget is not None
+    if apart > (0.5 * budget if wish.returns else budget):
+        unit, both_ways = f" {frame.unit}".rstrip(), " there and back" if wish.returns else ""
+        raise ValueError(
+            f"start is {apart:,.4g}{unit} from the nearest ground, which is too far{both_ways} for the budget of "
+            f"{budget:,.4g}{unit}; begin nearer to it"
+        )
+    return place
+
+
+def gains_of(variances: Array) -> Array:
+    """Fractions (n,) of the first of the summed variances (n + 1,) by which each is less than the one before it."""
+    return np.maximum(variances[:-1] - variances[1:], 0.0) / max(variances[0], 1e-300)
+
+
+class _Proposal(NamedTuple):
+    """Tracks (k, 2), and the cells (n,) that each of them measures."""
+
+    tracks: list[Array]
+    groups: list[Indices]
+
+    def in_order(self, order: list[int]) -> "_Proposal":
+        return _Proposal([self.tracks[number] for number in order], [self.groups[number] for number in order])
+
+
+def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:
+    """The kind of a plan, and what it may be: lines in several directions, or one set of points, or one path."""
     if wish.points is not None:
         cells = choose_points(uncertainty, wish.points)
-        return "points", [ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells]
+        return "points", [_Proposal([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
     if wish.lines is not None:
-        lines = choose_lines(uncertainty, wish.lines, wish.spacing)
-        return "lines", [line.ends for line in lines], [line.cells for line in lines]
+        sets = choose_lines(uncertainty, wish.lines, wish.spacing)
+        return "lines", [_Proposal([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
     assert wish.budget is not None
     corners = choose_path(uncertainty, wish.start, wish.budget, wish.start if wish.returns else None)
-    return "path", [corners], [cells_along(ground, corners)]
+    return "path", [_Proposal([corners], [cells_along(ground, corners)])]
+
+
+def _variances(uncertainty: Uncertainty, groups: list[Indices]) -> list[float]:
+    """The summed variance, and what is left of it after each of the groups of cells (n,) was measured."""
+    variances = [float(uncertainty.variance.sum())]
+    for group in groups:
+        uncertainty.measure(group)
+        variances.append(float(uncertainty.variance.sum()))
+    return variances
 
 
 @dataclass(frozen=True, eq=False)
