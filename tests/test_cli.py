@@ -622,12 +622,12 @@ def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
 
 def test_ordinary_data_raise_no_doubts(wgpr):
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"lon": 23.5 + 1e-4 * rng.normal(size=200), "lat": 0.0, "rain": rng.lognormal(size=200)})
+    frame = pd.DataFrame({"x": 23.5 + 1e-4 * rng.normal(size=200), "y": 0.0, "rain": rng.lognormal(size=200)})
     frame.loc[:160, "rain"] = 0.0
     frame.to_csv("a.csv", index=False)
-    columns = ["--x", "lon,lat", "--y", "rain"]
+    columns = ["--x", "x,y", "--y", "rain"]
     assert "warning" not in wgpr("fit", "a.csv", *columns, *SMALL, "-o", "a.map")[2]
-    frame.assign(lon=frame["lon"] + 20.0, lat=1.0, rain=100.0 * frame["rain"]).to_csv("b.csv", index=False)
+    frame.assign(x=frame["x"] + 20.0, y=1.0, rain=100.0 * frame["rain"]).to_csv("b.csv", index=False)
     assert wgpr("update", "a.map", "b.csv")[0] == 0
 
 

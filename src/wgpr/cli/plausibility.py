@@ -9,7 +9,7 @@ import numpy as np
 from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import Coordinates, coordinates
+from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import KnownRange
 from wgpr.io.tables import Chunk, TableError
 
@@ -42,7 +42,7 @@ class TableCheck:
         rows, weights = self.split(chunk)
         if weights is not None:
             _check_weights(chunk, weights)
-        _check_places(chunk, rows[:, :-1], self._coordinates)
+        self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
         for problem in (*self._repetition(without_weights), *self._far_values(without_weights)):
             if self._is_strict:
@@ -78,13 +78,25 @@ class TableCheck:
         for column, is_far in enumerate((known.is_far(chunk.values) | is_too_large).T):
             if is_far.any():
                 row, n_more = int(np.argmax(is_far)), int(is_far.sum()) - 1
-                value = chunk.values[row, column]
-                place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {value:.15g} is"
+                value, columns = chunk.values[row, column], known.columns_with(column)
+                shown = ", ".join(f"{chunk.values[row, each]:.15g}" for each in columns)
+                place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {shown} is"
                 if is_too_large[row, column]:
                     raise TableError(f"{place} beyond {LARGEST:g}; correct it or rescale the column")
                 more = f" (and {n_more:,} more)" if n_more else ""
                 remedy = f"check the units, or leave it out (--nodata {value:.15g})"
-                yield f"{place} {known.describe(column)}{more}; {remedy}"
+                if len(columns) > 1:
+                    remedy = "correct it, or learn it as it is (--force)"
+                yield f"{place} {known.describe(chunk.values[row], column)}{more}; {remedy}"
+
+    def _check_places(self, chunk: Chunk, X: Array) -> None:
+        known = self._coordinates
+        if known is not None and (is_outside := known.is_outside(X)).any():
+            row = int(np.argmax(is_outside))
+            place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
+            hint = self._known.swap_hint(X[row]) if self._known is not None else ""
+            fault = f"{place} is no place near the map in {known.name}{hint}"
+            raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
 
     @property
     def tables(self) -> list[tuple[int, str]]:
@@ -114,14 +126,6 @@ def _check_weights(chunk: Chunk, weights: Array) -> None:
             f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[-1]!r}: {weights[row]:.15g} is no weight; "
             f"a weight is between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}; leave out rows of no weight"
         )
-
-
-def _check_places(chunk: Chunk, X: Array, known: Coordinates | None) -> None:
-    if known is not None and (is_outside := known.is_outside(X)).any():
-        row = int(np.argmax(is_outside))
-        place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
-        fault = f"{place} is no place near the map in {known.name}"
-        raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
 
 
 def _fingerprint(rows: Array, n_head: int) -> str:

@@ -134,9 +134,24 @@ class Coordinates:
         """Which rows (n, d) of the user have no place in the system."""
         if not self.is_geographic:
             return np.zeros(len(X), dtype=bool)
-        x, y = self.columns
-        is_outside = (np.abs(X[:, x]) > 360.0) | (np.abs(X[:, y]) > 90.0)
-        return is_outside | ~np.isfinite(self._projected(X)).all(axis=1)
+        return np.asarray(~np.isfinite(self.places(X)).all(axis=1))
+
+    def places(self, X: Array) -> Array:
+        """As `to_model`, but not rounded, and infinite where the system has no place."""
+        converted = self._projected(X)
+        if self.is_geographic:
+            x, y = self.columns
+            is_outside = (np.abs(X[:, x]) > 360.0) | (np.abs(X[:, y]) > 90.0)
+            converted[is_outside, x] = converted[is_outside, y] = np.inf
+        for column, start in zip(self.columns, self.origin or (0.0, 0.0), strict=True):
+            converted[:, column] -= start
+        return converted
+
+    def swapped(self, X: Array) -> Array:
+        """Inputs (n, d) with x in the place of y."""
+        X = np.array(X, dtype=np.float64)
+        X[:, list(self.columns)] = X[:, list(self.columns[::-1])]
+        return X
 
     def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Corners (J, d) of J boxes of the user that hold those of the model."""
