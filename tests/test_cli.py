@@ -611,6 +611,17 @@ def test_a_value_far_outside_of_its_column_is_told_by_fit(wgpr):
     assert load("a.map").n_samples_seen_ == 57
 
 
+def test_an_input_far_from_the_middle_of_its_column_is_told_by_fit(wgpr):
+    frame = survey(60).assign(east=lambda f: f["east"] + 5e5, north=lambda f: f["north"] + 5e6)
+    frame.to_csv("good.csv", index=False)
+    frame.loc[20, "north"] = 0.0
+    frame.to_csv("bad.csv", index=False)
+    assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, said.count("warning: bad.csv")) == (0, 1)
+    assert "bad.csv, line 22, column 'north': 0 is far outside of the known range" in said
+
+
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
 def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
     frame = survey(60)

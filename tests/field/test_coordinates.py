@@ -400,6 +400,35 @@ def _lines(rows):
     return "".join(f"{x},{y},{z}\n" for x, y, z in np.asarray(rows).tolist())
 
 
+@pytest.mark.parametrize(("place", "hint"), IMPLAUSIBLE, ids=["dropout", "swapped", "continent", "100 km"])
+@pytest.mark.parametrize("line", [2, 40], ids=["first", "later"])
+def test_fit_refuses_places_far_from_all_others(wgpr, place, hint, line):
+    rows = survey(80)
+    write("a.csv", [*rows[: line - 2], (*place, 10.0), *rows[line - 2 :]])
+    code, _, told = wgpr("fit", "a.csv", "--crs", "EPSG:4326", "-o", "lake.map", *QUICK)
+    assert (code, f"a.csv, line {line}, column " in told) == (1, True), told
+    assert f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range" in told
+    assert "correct it, or learn it as it is (--force); nothing was learned" in told
+    assert (SWAPPED in told) is bool(hint)
+    code, _, told = wgpr("fit", "a.csv", "--force", "-o", "lake.map", *QUICK)
+    assert (code, f"warning: a.csv, line {line}" in told, load("lake.map").n_samples_seen_) == (0, True, 81)
+
+
+def test_a_pipe_is_checked_for_places_too(wgpr, monkeypatch):
+    rows = _lines([*survey(60), (0.0, 0.0, 10.0)])
+    code, _, told = wgpr("fit", "-", "-o", "lake.map", *QUICK, stdin=f"longitude,latitude,depth\n{rows}")
+    assert (code, "standard input, line 62, column 'longitude': 0, 0 is far outside" in told) == (1, True), told
+
+
+def test_a_track_that_moves_on_raises_no_doubts(wgpr):
+    """At anchor, then far away: the middle half of all rows counts, not the first rows."""
+    rows = np.concatenate([np.repeat(survey(1), 210, axis=0), survey(290)])
+    rows[210:, 0] += np.linspace(0.0, 0.5, 290)
+    write("a.csv", rows)
+    code, _, told = wgpr("fit", "a.csv", "--y", "depth", "-o", "lake.map", *QUICK)
+    assert (code, "far outside" in told) == (0, False), told
+
+
 def test_places_near_a_map_are_plausible():
     rows = survey(60)
     known = KnownRange.of_map(learned(rows))

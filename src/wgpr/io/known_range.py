@@ -1,5 +1,6 @@
 """What is known of the values of a map, and which values are far outside of that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -23,6 +24,8 @@ _NO_DATA_FACTOR = 10.0
 # A place in a coordinate reference system is far if its distance is so many times the extent of the known places, and
 # more than so many metres.
 _PLACE_FACTOR, _LEAST_REACH = 30.0, 10_000.0
+# An input of a table is far from the middle half of its column if its distance is so many times the size of that.
+_MIDDLE_FACTOR = 100.0
 _HUGE = 1e30
 # Rows that represent a map.
 _SAMPLE = 200
@@ -48,6 +51,20 @@ class KnownRange:
         low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
         size = np.maximum(high - low, np.abs(middle))
         return cls(low, high, np.where(size > 0, _TARGET_FACTOR * size, inf))
+
+    @classmethod
+    def of_inputs(cls, rows: Array, units: Sequence[str | None], known: Coordinates | None) -> "KnownRange":
+        """The middle half of inputs in rows (n, k) that represent a table. Inputs of the same unit have a common reach.
+
+        units : (k - 1,) of the inputs; known : their coordinates, if they have a system. Any target is plausible.
+        """
+        low, high = np.quantile(_in_metres(rows, known), [0.25, 0.75], axis=0)
+        size = (high - low)[:-1]
+        largest = [max(s for s, other in zip(size, units, strict=True) if other == unit) for unit in units]
+        reach = np.append(_MIDDLE_FACTOR * np.array(largest), inf)
+        if known is not None:
+            reach[list(known.columns)] = max(_PLACE_FACTOR * size[list(known.columns)].max(), _LEAST_REACH)
+        return cls(low, high, np.where(reach > 0, reach, inf), known)
 
     @classmethod
     def of_bounds(cls, low: Array, high: Array, known: Coordinates | None = None) -> "KnownRange":
@@ -94,7 +111,7 @@ class KnownRange:
         is_far = np.asarray((distance > self.reach) | is_no_data | is_huge)
         if self.coordinates is not None:
             places = list(self.coordinates.columns)
-            is_far_place = is_far[:, places].any(axis=1)
+            is_far_place = np.asarray(is_far[:, places].any(axis=1))
             if is_far_place.any():
                 low, high = self._user_bounds()
                 outside = np.maximum(low - rows, rows - high)[:, places]
