@@ -451,6 +451,24 @@ def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):
     assert (code, f"is no place near the map in EPSG:4326; {SWAPPED}; correct it" in told) == (1, True)
 
 
+@pytest.mark.parametrize("line", [2, 4])
+def test_an_impossible_row_does_not_hide_degrees(wgpr, line):
+    rows = survey(8)
+    rows[line - 2, 1] = 144.56
+    write("a.csv", rows)
+    for crs in ([], ["--crs", "EPSG:4326"]):
+        code, _, told = wgpr("fit", "a.csv", *crs, "-o", "lake.map", *QUICK)
+        assert (code, f"a.csv, line {line}: " in told, "144.56 is no place near the map" in told) == (1, True, True)
+
+
+def test_names_of_degrees_with_other_values_are_told(wgpr):
+    write("a.csv", in_metres(survey(50)), ["lon", "lat", "depth"])
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert (code, "lon, lat do not look like degrees; learned as they are\n" in told) == (0, True)
+    assert load("lake.map").crs_ is None
+    assert "do not look like" not in wgpr("fit", "a.csv", "--crs", "none", "-o", "lake.map", *QUICK)[2]
+
+
 def test_the_system_of_a_file_is_used_and_must_be_that_of_the_map(wgpr):
     rows = in_metres(survey(80))
     write("a.csv", rows, ["x", "y", "depth"])

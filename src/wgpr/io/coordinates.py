@@ -218,14 +218,19 @@ def coordinates_of(crs: str, names: Sequence[str]) -> Coordinates:
 
 def recognised(names: Sequence[str], rows: Array) -> bool:
     """Whether inputs are longitude and latitude, by their names and the values (n, d) of the first rows."""
-    found = _columns(names, _LONGITUDE, _LATITUDE)
-    if found is None or len(names) < 2:
+    found = named_degrees(names)
+    if found is None:
         return False
-    units = [Label.parsed(names[column]).unit for column in found]
     places = rows[np.isfinite(rows).all(axis=1)][:, list(found)]
-    in_degrees = all(unit is None or unit.lower().startswith(("deg", "°")) for unit in units)
     are_inside = (np.abs(places) <= (360.0, 90.0)).all(axis=1)
-    return in_degrees and len(places) > 0 and bool(are_inside.mean() > 0.9)  # a wrong row is an error later
+    return len(places) > 0 and bool(are_inside.mean() > 0.5)  # a wrong row is an error later
+
+
+def named_degrees(names: Sequence[str]) -> tuple[int, int] | None:
+    """The columns of longitude and latitude, by their names; None without, or if they have another unit."""
+    found = _columns(names, _LONGITUDE, _LATITUDE)
+    units = [Label.parsed(names[column]).unit for column in found or ()]
+    return found if all(unit is None or unit.lower().startswith(("deg", "°")) for unit in units) else None
 
 
 def _columns(names: Sequence[str], x: re.Pattern[str], y: re.Pattern[str]) -> tuple[int, int] | None:
