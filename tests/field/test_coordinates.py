@@ -469,6 +469,18 @@ def test_names_of_degrees_with_other_values_are_told(wgpr):
     assert "do not look like" not in wgpr("fit", "a.csv", "--crs", "none", "-o", "lake.map", *QUICK)[2]
 
 
+def test_degrees_that_are_declared_as_projected_are_told(wgpr):
+    write("a.csv", survey(50), ["lon", "lat", "depth"])
+    code, _, told = wgpr("fit", "a.csv", "--crs", UTM, "-o", "lake.map", *QUICK)
+    warning = (
+        "warning: --crs EPSG:32618 says that lon, lat are projected (EPSG:32618), but their names and values are of"
+    )
+    assert (code, told.count(warning), "use --crs EPSG:4326 if they are" in told) == (0, 1, True)
+    write("b.csv", in_metres(survey(50)), ["x", "y", "depth"])
+    assert "are projected" not in wgpr("fit", "b.csv", "--crs", UTM, "-o", "lake.map", *QUICK)[2]
+    assert "are projected" not in wgpr("fit", "a.csv", "--crs", "EPSG:4269", "-o", "lake.map", *QUICK)[2]
+
+
 def test_the_system_of_a_file_is_used_and_must_be_that_of_the_map(wgpr):
     rows = in_metres(survey(80))
     write("a.csv", rows, ["x", "y", "depth"])
