@@ -36,6 +36,7 @@ from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
+from wgpr.io.track import COLUMNS
 
 if TYPE_CHECKING:
     from wgpr.fleet.sharded import ShardedRegressor
@@ -166,6 +167,8 @@ def _learn_journal(writer: MapWriter, is_in_place: bool) -> None:
 def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
     """The inputs, the target and, last, the weights if they have a column, of a new map."""
     columns = columns_to_learn(table, x, y, weight)
+    if table.is_log:  # nothing is guessed: the inputs are positions, and the target is the depth
+        x, y = x or COLUMNS[:2], y or COLUMNS[2]
     announce_columns(columns, x, y, has_weights=bool(weight))
     return columns
 
