@@ -100,6 +100,8 @@ class KnownRange:
         """With more rows (n, k) of the user."""
         values = _in_metres(rows, self.coordinates)
         low, high = np.minimum(self.low, values.min(axis=0)), np.maximum(self.high, values.max(axis=0))
+        if (low == self.low).all() and (high == self.high).all():
+            return self
         return self.of_bounds(low, high, self.coordinates)
 
     def is_far(self, rows: Array) -> NDArray[np.bool_]:
