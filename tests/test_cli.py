@@ -612,6 +612,17 @@ def test_a_value_far_outside_of_its_column_is_told_by_fit(wgpr):
     assert load("a.map").n_samples_seen_ == 57
 
 
+def test_an_input_far_from_the_middle_of_its_column_is_told_by_fit(wgpr):
+    frame = survey(60).assign(east=lambda f: f["east"] + 5e5, north=lambda f: f["north"] + 5e6)
+    frame.to_csv("good.csv", index=False)
+    frame.loc[20, "north"] = 0.0
+    frame.to_csv("bad.csv", index=False)
+    assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, said.count("warning: bad.csv")) == (0, 1)
+    assert "bad.csv, line 22, column 'north': 0 is far outside of the known range" in said
+
+
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
 def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
     frame = survey(60)
@@ -623,12 +634,12 @@ def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
 
 def test_ordinary_data_raise_no_doubts(wgpr):
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"lon": 23.5 + 1e-4 * rng.normal(size=200), "lat": 0.0, "rain": rng.lognormal(size=200)})
+    frame = pd.DataFrame({"x": 23.5 + 1e-4 * rng.normal(size=200), "y": 0.0, "rain": rng.lognormal(size=200)})
     frame.loc[:160, "rain"] = 0.0
     frame.to_csv("a.csv", index=False)
-    columns = ["--x", "lon,lat", "--y", "rain"]
+    columns = ["--x", "x,y", "--y", "rain"]
     assert "warning" not in wgpr("fit", "a.csv", *columns, *SMALL, "-o", "a.map")[2]
-    frame.assign(lon=frame["lon"] + 20.0, lat=1.0, rain=100.0 * frame["rain"]).to_csv("b.csv", index=False)
+    frame.assign(x=frame["x"] + 20.0, y=1.0, rain=100.0 * frame["rain"]).to_csv("b.csv", index=False)
     assert wgpr("update", "a.map", "b.csv")[0] == 0
 
 

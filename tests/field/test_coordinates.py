@@ -14,6 +14,7 @@ from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, coordinates_of, recognised, user_bounds
 from wgpr.io.grids import predict_grid
+from wgpr.io.known_range import KnownRange
 from wgpr.io.rows import learn_rows
 from wgpr.io.tables import Table
 from wgpr.plots import summary_figure
@@ -361,6 +362,123 @@ def test_rows_at_no_place_are_refused(wgpr, line):
     assert code == 1
     assert "a.csv, line 52: " in told
     assert "is no place near the map in EPSG:4326; correct it, or use another --crs" in told
+
+
+SWAPPED = "perhaps longitude and latitude are swapped"
+IMPLAUSIBLE = [
+    ((0.0, 0.0), ""),
+    ((logs.LATITUDE, logs.LONGITUDE), SWAPPED),
+    ((151.2, -33.9), ""),
+    ((logs.LONGITUDE, logs.LATITUDE + 1.0), ""),
+]
+
+
+@pytest.mark.parametrize(("place", "hint"), IMPLAUSIBLE, ids=["dropout", "swapped", "continent", "100 km"])
+def test_update_and_stream_refuse_places_far_from_the_map(wgpr, place, hint):
+    rows = survey(80)
+    write("a.csv", rows[:60])
+    write("b.csv", [*rows[60:65], (*place, 10.0), *rows[65:]])
+    wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    code, _, told = wgpr("update", "lake.map", "b.csv")
+    shown = f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range, -76."
+    assert (code, "b.csv, line 7, column " in told, shown in told, SWAPPED in told) == (1, True, True, bool(hint))
+    assert "correct it, or learn it as it is (--force)" in told
+    assert load("lake.map").n_samples_seen_ == 60
+    with open("b.csv") as file:
+        text = file.read()
+    for name, n_rows in (("lake.map", 80), ("new.map", 20)):
+        lines = text if name == "lake.map" else text.replace("\n", "\n" + _lines(rows[:20]), 1)
+        _, _, told = wgpr("stream", name, *(QUICK if name == "new.map" else []), stdin=lines)
+        assert (told.count("left out"), told.count("(--force learns it)"), SWAPPED in told) == (1, 1, bool(hint))
+        assert load(name).n_samples_seen_ == n_rows + 20 * (name == "new.map")
+    write("c.csv", [*rows[:5] + 1e-5, (*place, 10.0)])
+    code, _, told = wgpr("update", "lake.map", "c.csv", "--force")
+    assert (code, "warning: c.csv, line 7" in told, load("lake.map").n_samples_seen_) == (0, True, 86)
+
+
+def _lines(rows):
+    return "".join(f"{x},{y},{z}\n" for x, y, z in np.asarray(rows).tolist())
+
+
+@pytest.mark.parametrize(("place", "hint"), IMPLAUSIBLE, ids=["dropout", "swapped", "continent", "100 km"])
+@pytest.mark.parametrize("line", [2, 40], ids=["first", "later"])
+def test_fit_refuses_places_far_from_all_others(wgpr, place, hint, line):
+    rows = survey(80)
+    write("a.csv", [*rows[: line - 2], (*place, 10.0), *rows[line - 2 :]])
+    code, _, told = wgpr("fit", "a.csv", "--crs", "EPSG:4326", "-o", "lake.map", *QUICK)
+    assert (code, f"a.csv, line {line}, column " in told) == (1, True), told
+    assert f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range" in told
+    assert "correct it, or learn it as it is (--force); nothing was learned" in told
+    assert (SWAPPED in told) is bool(hint)
+    code, _, told = wgpr("fit", "a.csv", "--force", "-o", "lake.map", *QUICK)
+    assert (code, f"warning: a.csv, line {line}" in told, load("lake.map").n_samples_seen_) == (0, True, 81)
+
+
+def test_a_pipe_is_checked_for_places_too(wgpr, monkeypatch):
+    rows = _lines([*survey(60), (0.0, 0.0, 10.0)])
+    code, _, told = wgpr("fit", "-", "-o", "lake.map", *QUICK, stdin=f"longitude,latitude,depth\n{rows}")
+    assert (code, "standard input, line 62, column 'longitude': 0, 0 is far outside" in told) == (1, True), told
+
+
+def test_a_track_that_moves_on_raises_no_doubts(wgpr):
+    """At anchor, then far away: the middle half of all rows counts, not the first rows."""
+    rows = np.concatenate([np.repeat(survey(1), 210, axis=0), survey(290)])
+    rows[210:, 0] += np.linspace(0.0, 0.5, 290)
+    write("a.csv", rows)
+    code, _, told = wgpr("fit", "a.csv", "--y", "depth", "-o", "lake.map", *QUICK)
+    assert (code, "far outside" in told) == (0, False), told
+
+
+def test_places_near_a_map_are_plausible():
+    rows = survey(60)
+    known = KnownRange.of_map(learned(rows))
+    near = rows + np.array([0.05, 0.05, 0.0])  # 7 km
+    assert not known.is_far(np.concatenate([rows, near, rows + np.array([360.0, 0.0, 0.0])])).any()
+    assert known.is_far(rows + np.array([0.0, 1.0, 0.0])).sum(axis=0).tolist() == [0, 60, 0]
+    metres = in_metres(rows)
+    known = KnownRange.of_map(learned(metres, UTM, ["east", "north"]))
+    assert not known.is_far(metres + np.array([5000.0, -5000.0, 0.0])).any()
+    assert known.is_far(np.array([[0.0, 0.0, 10.0]])).any()
+    assert "perhaps easting and northing are swapped" in known.describe(metres[0, [1, 0, 2]], 0)
+
+
+def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):
+    rows = survey(60) + np.array([151.2 - logs.LONGITUDE, -33.9 - logs.LATITUDE, 0.0])
+    write("a.csv", rows[:50])
+    write("b.csv", rows[50:, [1, 0, 2]])
+    wgpr("fit", "a.csv", "-o", "bay.map", *QUICK)
+    code, _, told = wgpr("update", "bay.map", "b.csv")
+    assert (code, f"is no place near the map in EPSG:4326; {SWAPPED}; correct it" in told) == (1, True)
+
+
+@pytest.mark.parametrize("line", [2, 4])
+def test_an_impossible_row_does_not_hide_degrees(wgpr, line):
+    rows = survey(8)
+    rows[line - 2, 1] = 144.56
+    write("a.csv", rows)
+    for crs in ([], ["--crs", "EPSG:4326"]):
+        code, _, told = wgpr("fit", "a.csv", *crs, "-o", "lake.map", *QUICK)
+        assert (code, f"a.csv, line {line}: " in told, "144.56 is no place near the map" in told) == (1, True, True)
+
+
+def test_names_of_degrees_with_other_values_are_told(wgpr):
+    write("a.csv", in_metres(survey(50)), ["lon", "lat", "depth"])
+    code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
+    assert (code, "lon, lat do not look like degrees; learned as they are\n" in told) == (0, True)
+    assert load("lake.map").crs_ is None
+    assert "do not look like" not in wgpr("fit", "a.csv", "--crs", "none", "-o", "lake.map", *QUICK)[2]
+
+
+def test_degrees_that_are_declared_as_projected_are_told(wgpr):
+    write("a.csv", survey(50), ["lon", "lat", "depth"])
+    code, _, told = wgpr("fit", "a.csv", "--crs", UTM, "-o", "lake.map", *QUICK)
+    warning = (
+        "warning: --crs EPSG:32618 says that lon, lat are projected (EPSG:32618), but their names and values are of"
+    )
+    assert (code, told.count(warning), "use --crs EPSG:4326 if they are" in told) == (0, 1, True)
+    write("b.csv", in_metres(survey(50)), ["x", "y", "depth"])
+    assert "are projected" not in wgpr("fit", "b.csv", "--crs", UTM, "-o", "lake.map", *QUICK)[2]
+    assert "are projected" not in wgpr("fit", "a.csv", "--crs", "EPSG:4269", "-o", "lake.map", *QUICK)[2]
 
 
 def test_the_system_of_a_file_is_used_and_must_be_that_of_the_map(wgpr):

@@ -264,6 +264,37 @@ def test_other_formats_say_how_to_convert_them(name, tool):
 # Commands
 
 
+FIXES = [text for second in range(5) for text in (gga(second), rmc(second))]
+DEPTHS = [dpt(5.0 + second) for second in range(5)]
+NO_POSITION, NO_DEPTH = "has no position (GGA, RMC or GLL)", "has no depth sentence (DPT, DBT or DBS)"
+
+
+@pytest.mark.parametrize(
+    ("texts", "fault"),
+    [
+        ([], "is empty"),
+        (FIXES, NO_DEPTH),
+        (DEPTHS, NO_POSITION),
+        (["GPVTG,90.0,T,,M,3.9,N,7.2,K,A"], f"{NO_POSITION} and no{NO_DEPTH.removeprefix('has no')}"),
+    ],
+    ids=["empty", "no depths", "no positions", "neither"],
+)
+def test_a_log_says_what_it_lacks(wgpr, texts, fault):
+    with open("a.nmea", "wb") as file:
+        file.write(b"".join(map(sentence, texts)))
+    code, _, told = wgpr("fit", "a.nmea", "-o", "lake.map")
+    assert (code, f"a.nmea {fault}; " in told, "row of numbers" in told, "guessed" in told) == (1, True, False, False)
+
+
+def test_a_log_that_lacks_depths_is_told_beside_others(wgpr):
+    whole = b"".join(sentence(text) for _, _, text in logs.whole_log(200))
+    for name, content in (("a.nmea", whole), ("b.nmea", b"".join(map(sentence, FIXES)))):
+        with open(name, "wb") as file:
+            file.write(content)
+    code, _, told = wgpr("fit", "a.nmea", "b.nmea", "-o", "lake.map", *QUICK)
+    assert (code, f"b.nmea {NO_DEPTH}\n" in told, "guessed" in told) == (0, True, False)
+
+
 def test_fit_learns_a_log_and_tells_what_it_left_out(wgpr):
     reasons, n_depths = write_log("a.nmea", 3000, share=0.05)
     code, _, told = wgpr("fit", "a.nmea", "-o", "lake.map", *QUICK)

@@ -384,3 +384,10 @@ def test_maps_of_degrees_are_merged_where_they_are():
         assert user_bounds(both)[1, 0] == pytest.approx(-76.28, abs=1e-3)
     with pytest.raises(ValueError, match="coordinate reference system"):
         merge(one, surveyed(-76.30, crs="EPSG:4269"))
+    plain = WGPRegressor()
+    learn_rows(plain, np.random.default_rng(0).uniform(size=(20, 3)), None, ("lon", "lat", "depth"))
+    for maps, without in (((one, plain), "2"), ((plain, one), "1")):
+        with pytest.raises(ValueError, match="one map has a coordinate reference system, the other has none") as error:
+            merge(*maps)
+        assert without in str(error.value)
+        assert "origin" not in str(error.value)

@@ -89,6 +89,11 @@ def test_a_map_speaks_the_coordinates_of_its_rows(client):
     grid = client.get(f"{path}/grid", headers={"Accept": NETCDF}, params={"width": 5, "height": 4})
     assert set(xr.load_dataset(io.BytesIO(grid.content), engine="scipy").dims) == {"lon", "lat"}
     assert_problem(send(client, f"{path}/rows", "lon,lat,depth\n-76,95,3\n"), 422, "no place near the map")
+    for place, part in (("0,0", "0, 0 is far outside of the known range"), ("44.56,-76.33", "latitude are swapped")):
+        body = f"lon,lat,depth\n-76.33,44.56,3\n{place},3\n"
+        problem = assert_problem(send(client, f"{path}/rows", body), 422, part, "correct it, or use force=true")
+        assert (problem["line"], problem["column"] in names[:2]) == (3, True)
+    assert send(client, f"{path}/rows?force=true", "lon,lat,depth\n0,0,3\n").status_code == 202
     assert_problem(send(client, f"{path}/predict", "lon,lat\n-76,95\n"), 422, "no place near the map")
     assert_problem(client.get(f"{path}/tiles/mean/0/0/1"), 422, "no place near the map")
     assert client.delete(path).status_code == 204

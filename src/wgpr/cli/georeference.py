@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import inform
+from wgpr.cli.console import inform, warn
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import NONE, WGS84, coordinates_of, has_pyproj, recognised
+from wgpr.io.coordinates import NONE, WGS84, coordinates_of, has_pyproj, named_degrees, recognised
 from wgpr.io.tables import Table
 
 
@@ -22,14 +22,22 @@ def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequenc
     is_geographic = recognised(inputs, rows)
     rows = rows[np.isfinite(rows).all(axis=1)]
     wanted = crs or (of_file if of_file != WGS84 and len(inputs) > 1 else "") or (WGS84 if is_geographic else "")
+    if not wanted and len(rows) and (named := named_degrees(inputs)):
+        inform(f"{', '.join(inputs[column] for column in named)} do not look like degrees; learned as they are")
     if not wanted or not len(rows):
         return
     if not crs and not has_pyproj():
         inform(f'learning {", ".join(inputs)} in degrees; pip install "wgpr[geo]" lets maps be learned in metres')
         return
     with opt.errors_of_usage("--crs: " if crs else ""):
-        known = coordinates_of(wanted, inputs).settled(rows[0])
+        known = coordinates_of(wanted, inputs)
+        is_outside = known.is_outside(rows)  # an odd row is told with its line later, and is never learned
+        known = known.settled(rows[int(np.argmin(is_outside))] if is_outside.mean() < 0.5 else rows[0])
     model.crs_ = known
+    if is_geographic and not known.is_geographic:
+        source, columns = f"--crs {crs}" if crs else "the file", ", ".join(inputs[column] for column in known.columns)
+        fault = f"{source} says that {columns} are projected ({known.name}), but their names and values are of degrees"
+        warn(f"{fault}; use --crs {WGS84} if they are")
     why = "" if crs else "; --crs names another system, --crs none learns them as they are"
     inform(f"coordinates {', '.join(inputs[column] for column in known.columns)}: {known}{why}")
 

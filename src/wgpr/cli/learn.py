@@ -36,6 +36,7 @@ from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
+from wgpr.io.track import COLUMNS
 
 if TYPE_CHECKING:
     from wgpr.fleet.sharded import ShardedRegressor
@@ -63,13 +64,15 @@ def fit(
     address: opt.Address = "",
     folder: opt.FleetFolder = None,
     crs: opt.Crs = "",
+    force: opt.ForceNew = False,
     *,
     tables: dict[str, Any],
 ) -> None:
     """Learn a new map from a survey.
 
-    All rows are checked, and then learned in their order, in bounded memory. Ctrl-C saves what is
-    learned. A map that is replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
+    All rows are checked, and then learned in their order, in bounded memory. Places that have a coordinate reference
+    system and are far from all others are errors unless --force is given. Ctrl-C saves what is learned. A map that is
+    replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
@@ -81,7 +84,10 @@ def fit(
         table = open_table(data, tables, configuration.table)
         columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
         choose_crs_of_table(model, crs or configuration.crs, table, columns[: -1 - bool(weight)])
-        exit_unless(learn_table(model, table, columns, writer, has_weights=bool(weight), skip=skip, fleet=fleet))
+        weights = bool(weight)
+        exit_unless(
+            learn_table(model, table, columns, writer, has_weights=weights, skip=skip, force=force, fleet=fleet)
+        )
 
 
 @contextmanager
@@ -161,6 +167,8 @@ def _learn_journal(writer: MapWriter, is_in_place: bool) -> None:
 def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
     """The inputs, the target and, last, the weights if they have a column, of a new map."""
     columns = columns_to_learn(table, x, y, weight)
+    if table.is_log:  # nothing is guessed: the inputs are positions, and the target is the depth
+        x, y = x or COLUMNS[:2], y or COLUMNS[2]
     announce_columns(columns, x, y, has_weights=bool(weight))
     return columns
 
@@ -209,7 +217,7 @@ def learn_table(
     fleet : learns the rows in place of the model, which gets the result.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
-    check = TableCheck(model, is_strict=n_before > 0 and not force, has_weights=has_weights, skip=skip)
+    check = TableCheck(model, force=force, has_weights=has_weights, skip=skip)
     with interruptible():
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
@@ -248,7 +256,9 @@ def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: in
             if sum(map(len, sample)) > _MOST_IN_SAMPLE:
                 sample, step = [np.concatenate(sample)[::2]], 2 * step
             show(table.n_rows, format_count(table.n_rows, "row"))
-    return np.concatenate(sample) if n_rows else None
+    rows = np.concatenate(sample)
+    check.judge_inputs(rows)
+    return rows if n_rows else None
 
 
 def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -270,7 +280,7 @@ def _learn(
     """Learn a table, which was checked unless it is a pipe. journal : where rows are written before, if anywhere."""
     chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
     if table.is_pipe:
-        chunks = map(check.add, chunks)
+        chunks = map(check.add_of_pipe, chunks)
     if not isinstance(model, OnlineRegressor):
         model.fit(*as_frames(model, np.concatenate([chunk.values for chunk in chunks]), columns))
         return
@@ -300,7 +310,7 @@ def _learn_in_shards(
     """Let a fleet learn a table; the model becomes what it has learned. sample : (n, k) rows, to lay out districts."""
     chunks, n_rows, started = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, time.perf_counter()
     if table.is_pipe:
-        chunks = map(check.add, chunks)
+        chunks = map(check.add_of_pipe, chunks)
     with progress_bar("learning", n_rows) as show:
 
         def show_learned(n_learned: int) -> None:

@@ -42,6 +42,7 @@ Skip = Annotated[int, typer.Option(metavar="ROWS", min=0, help="Leave out so man
 Force = Annotated[
     bool, typer.Option("--force", help="Also learn rows far outside of what is known, or learned before.")
 ]
+ForceNew = Annotated[bool, typer.Option("--force", help="Also learn places far from all others.")]
 Shards = Annotated[int, typer.Option(metavar="N", min=1, help="Cut the ground into so many parts, learned at once.")]
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="processes|ray", help="Where parts are learned: here, or on a Ray cluster.")

@@ -9,9 +9,10 @@ import numpy as np
 from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import Coordinates, coordinates
-from wgpr.io.known_range import KnownRange
+from wgpr.io.coordinates import coordinates
+from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.tables import Chunk, TableError
+from wgpr.labels import Label
 
 # Rows that represent the beginning of a table.
 _SAMPLE = 200
@@ -24,34 +25,71 @@ _MAX_WARNINGS = 5
 class TableCheck:
     """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
-    is_strict : a problem is an error; otherwise it is a warning, but for values that cannot be learned.
+    For a new map, a place that is far from the others is an error, and other values far outside are warnings. For a
+    map that has learned something, all of these are errors.
+
+    force : errors are warnings, but for values that cannot be learned.
     has_weights : whether the last column has weights; skip : rows that were left out before.
     """
 
-    def __init__(self, model: EnsembleRegressor, *, is_strict: bool, has_weights: bool = False, skip: int = 0) -> None:
-        self.has_weights, self._skip = has_weights, skip
-        self.n_rows, self._n_warnings, self._is_strict = 0, 0, is_strict
+    def __init__(self, model: EnsembleRegressor, *, force: bool, has_weights: bool = False, skip: int = 0) -> None:
+        self.has_weights, self._skip, self._force = has_weights, skip, force
+        self.n_rows, self._n_warnings = 0, 0
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
+        self._told: set[tuple[str, int]] = set()  # files and columns with values far outside
         self._files: dict[str, tuple[int, str]] = {}  # number of rows before a file, and its fingerprint
         self._sample: Array | None = None
+        self._extremes: list[Chunk] = []  # rows with the least and greatest inputs of each chunk, for a new map
 
     def add(self, chunk: Chunk) -> Chunk:
-        """Check the next chunk and return it."""
+        """Check the next chunk and return it. Inputs of a new map are judged later, by `judge_inputs`."""
         rows, weights = self.split(chunk)
         if weights is not None:
             _check_weights(chunk, weights)
-        _check_places(chunk, rows[:, :-1], self._coordinates)
+        self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
         for problem in (*self._repetition(without_weights), *self._far_values(without_weights)):
-            if self._is_strict:
-                raise TableError(problem)
-            self._n_warnings += 1
-            if self._n_warnings <= _MAX_WARNINGS:
-                warn(problem)
+            self._tell(problem, is_error=self._known is not None)
+        if self._known is None:
+            X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
+            ends = np.unique([X.argmin(axis=0), X.argmax(axis=0)])
+            self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
         return chunk
+
+    def add_of_pipe(self, chunk: Chunk) -> Chunk:
+        """Check the next chunk, whose inputs are judged by itself, and return it."""
+        self.add(chunk)
+        self.judge_inputs(chunk.values)
+        return chunk
+
+    def judge_inputs(self, sample: Array) -> None:
+        """Check the inputs of all chunks that were added, by rows (n, k) that represent these, for a new map.
+
+        A track moves on, so that its first rows say little about the others.
+        """
+        extremes, self._extremes = self._extremes, []
+        if len(sample) < MIN_KNOWN or not extremes:
+            return
+        rows = sample[:, :-1] if self.has_weights else sample
+        units = [Label.parsed(name).unit for name in extremes[0].names[: rows.shape[1] - 1]]
+        known = KnownRange.of_inputs(rows, units, self._coordinates)
+        for chunk in extremes:
+            is_far = known.is_far(chunk.values)
+            for column in np.flatnonzero(is_far[:, :-1].any(axis=0)).tolist():
+                is_place = len(known.columns_with(column)) > 1
+                problem = _far_value(chunk, known, int(np.argmax(is_far[:, column])), column)
+                if is_place or (chunk.file, column) not in self._told:
+                    self._tell(problem, is_error=is_place)
+
+    def _tell(self, problem: str, *, is_error: bool) -> None:
+        if is_error and not self._force:
+            raise TableError(problem)
+        self._n_warnings += 1
+        if self._n_warnings <= _MAX_WARNINGS:
+            warn(problem)
 
     def split(self, chunk: Chunk) -> tuple[Array, Array | None]:
         """Inputs and target (n, d + 1) of a chunk, and its weights (n,) if it has any."""
@@ -74,17 +112,27 @@ class TableCheck:
         """A sentence for each column with values that are far outside."""
         self._sample = chunk.values[:_SAMPLE] if self._sample is None else self._sample
         known = self._known or KnownRange.of_columns(np.concatenate([self._sample, chunk.values]))
-        is_too_large = np.abs(chunk.values) > LARGEST
-        for column, is_far in enumerate((known.is_far(chunk.values) | is_too_large).T):
+        is_too_large, are_far = np.abs(chunk.values) > LARGEST, known.is_far(chunk.values)
+        if self._known is None and self._coordinates is not None:
+            are_far[:, list(self._coordinates.columns)] = False  # `judge_inputs` has the metres
+        for column, is_far in enumerate((are_far | is_too_large).T):
             if is_far.any():
-                row, n_more = int(np.argmax(is_far)), int(is_far.sum()) - 1
-                value = chunk.values[row, column]
-                place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {value:.15g} is"
+                row = int(np.argmax(is_far))
                 if is_too_large[row, column]:
-                    raise TableError(f"{place} beyond {LARGEST:g}; correct it or rescale the column")
-                more = f" (and {n_more:,} more)" if n_more else ""
-                remedy = f"check the units, or leave it out (--nodata {value:.15g})"
-                yield f"{place} {known.describe(column)}{more}; {remedy}"
+                    place, value = f"{chunk.file}, line {chunk.lines[row]}", chunk.values[row, column]
+                    fault = f"column {chunk.names[column]!r}: {value:.15g} is beyond {LARGEST:g}"
+                    raise TableError(f"{place}, {fault}; correct it or rescale the column")
+                self._told.add((chunk.file, column))
+                yield _far_value(chunk, known, row, column, int(is_far.sum()) - 1)
+
+    def _check_places(self, chunk: Chunk, X: Array) -> None:
+        known = self._coordinates
+        if known is not None and (is_outside := known.is_outside(X)).any():
+            row = int(np.argmax(is_outside))
+            place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
+            hint = self._known.swap_hint(X[row]) if self._known is not None else ""
+            fault = f"{place} is no place near the map in {known.name}{hint}"
+            raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
 
     @property
     def tables(self) -> list[tuple[int, str]]:
@@ -106,6 +154,18 @@ def note_tables(
     model._learned_tables = (*getattr(model, "_learned_tables", ()), *new)[-_MAX_TABLES:]
 
 
+def _far_value(chunk: Chunk, known: KnownRange, row: int, column: int, n_more: int = 0) -> str:
+    """A sentence about a value far outside of what is known. n_more : others in the same column."""
+    columns = known.columns_with(column)
+    shown = ", ".join(f"{chunk.values[row, each]:.15g}" for each in columns)
+    place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {shown} is"
+    more = f" (and {n_more:,} more)" if n_more else ""
+    remedy = f"check the units, or leave it out (--nodata {shown})"
+    if len(columns) > 1:
+        remedy = "correct it, or learn it as it is (--force)"
+    return f"{place} {known.describe(chunk.values[row], column)}{more}; {remedy}"
+
+
 def _check_weights(chunk: Chunk, weights: Array) -> None:
     is_wrong = ~((weights >= LEAST_WEIGHT) & (weights <= 1.0 / LEAST_WEIGHT))
     if is_wrong.any():
@@ -114,14 +174,6 @@ def _check_weights(chunk: Chunk, weights: Array) -> None:
             f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[-1]!r}: {weights[row]:.15g} is no weight; "
             f"a weight is between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}; leave out rows of no weight"
         )
-
-
-def _check_places(chunk: Chunk, X: Array, known: Coordinates | None) -> None:
-    if known is not None and (is_outside := known.is_outside(X)).any():
-        row = int(np.argmax(is_outside))
-        place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
-        fault = f"{place} is no place near the map in {known.name}"
-        raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
 
 
 def _fingerprint(rows: Array, n_head: int) -> str:

@@ -17,7 +17,7 @@ from wgpr.cli.saving import MapWriter
 from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import coordinates
+from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.rows import Forecasts, answer, n_seen
 from wgpr.io.track import COLUMNS
@@ -72,6 +72,7 @@ class Session(ABC):
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = 0
         self._known, self._n_known = known, n_known
+        self._coordinates: Coordinates | None = None
 
     def check_place(self, line: Line) -> None:  # noqa: B027
         """Raise a LineError for a row or a query at a place that the map cannot have."""
@@ -79,13 +80,14 @@ class Session(ABC):
     def check(self, line: Line) -> None:
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
         row = np.array([*line.x, line.y], dtype=float)
-        known = self._known or KnownRange.of_bounds(row, row)
+        known = self._known or KnownRange.of_rows(row[None], self._coordinates)
         is_far = known.is_far(row[None])[0]
         if self._n_known >= MIN_KNOWN and is_far.any():
-            column = int(np.argmax(is_far))
-            name = [*self.parser.inputs, self.parser.target][column]
-            raise LineError(f"has {row[column]:.15g} as {name}, {known.describe(column)} (--force learns it)")
-        self._known = KnownRange.of_bounds(np.minimum(known.low, row), np.maximum(known.high, row))
+            column, names = int(np.argmax(is_far)), [*self.parser.inputs, self.parser.target]
+            columns = known.columns_with(column)
+            values, name = ", ".join(f"{row[k]:.15g}" for k in columns), ", ".join(str(names[k]) for k in columns)
+            raise LineError(f"has {values} as {name}, {known.describe(row, column)} (--force learns it)")
+        self._known = known.including(row[None])
         self._n_known += 1
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
@@ -164,11 +166,11 @@ class StreamSession(Session):
         if not self._is_begun and line.y is not None:
             choose_crs(self.model, self._crs, "", self.parser.inputs, X)
             self._is_begun = True
-        known = coordinates(self.model)
+        self._coordinates = known = coordinates(self.model)
         if known is not None and known.is_outside(X)[0]:
-            raise LineError(
-                f"has {', '.join(f'{x:.10g}' for x in line.x)}, which is no place near the map in {known.name}"
-            )
+            hint = self._known.swap_hint(X[0]) if self._known is not None else ""
+            place = ", ".join(f"{x:.10g}" for x in line.x)
+            raise LineError(f"has {place}, which is no place near the map in {known.name}{hint}")
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""

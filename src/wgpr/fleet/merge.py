@@ -123,6 +123,10 @@ def _check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
 
     inputs, target = (f"only maps of the same {what} can be merged" for what in ("inputs", "target"))
     require_same("number of inputs", first.n_features_in_, other.n_features_in_, inputs)
+    if (coordinates(first) is None) != (coordinates(other) is None):
+        without = first_name if coordinates(first) is None else name
+        fault = f"one map has a coordinate reference system, the other has none ({without})"
+        raise ValueError(f"{fault}; learn both with the same --crs")
     require_same("inputs", _names(first), _names(other), inputs)
     systems = [None if (known := coordinates(each)) is None else known for each in (first, other)]
     plain, metric = ([None if each is None else getattr(each, of) for each in systems] for of in ("user", "model"))

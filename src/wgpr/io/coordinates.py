@@ -134,9 +134,24 @@ class Coordinates:
         """Which rows (n, d) of the user have no place in the system."""
         if not self.is_geographic:
             return np.zeros(len(X), dtype=bool)
-        x, y = self.columns
-        is_outside = (np.abs(X[:, x]) > 360.0) | (np.abs(X[:, y]) > 90.0)
-        return is_outside | ~np.isfinite(self._projected(X)).all(axis=1)
+        return np.asarray(~np.isfinite(self.places(X)).all(axis=1))
+
+    def places(self, X: Array) -> Array:
+        """As `to_model`, but not rounded, and infinite where the system has no place."""
+        converted = self._projected(X)
+        if self.is_geographic:
+            x, y = self.columns
+            is_outside = (np.abs(X[:, x]) > 360.0) | (np.abs(X[:, y]) > 90.0)
+            converted[is_outside, x] = converted[is_outside, y] = np.inf
+        for column, start in zip(self.columns, self.origin or (0.0, 0.0), strict=True):
+            converted[:, column] -= start
+        return converted
+
+    def swapped(self, X: Array) -> Array:
+        """Inputs (n, d) with x in the place of y."""
+        X = np.array(X, dtype=np.float64)
+        X[:, list(self.columns)] = X[:, list(self.columns[::-1])]
+        return X
 
     def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Corners (J, d) of J boxes of the user that hold those of the model."""
@@ -203,14 +218,19 @@ def coordinates_of(crs: str, names: Sequence[str]) -> Coordinates:
 
 def recognised(names: Sequence[str], rows: Array) -> bool:
     """Whether inputs are longitude and latitude, by their names and the values (n, d) of the first rows."""
-    found = _columns(names, _LONGITUDE, _LATITUDE)
-    if found is None or len(names) < 2:
+    found = named_degrees(names)
+    if found is None:
         return False
-    units = [Label.parsed(names[column]).unit for column in found]
     places = rows[np.isfinite(rows).all(axis=1)][:, list(found)]
-    in_degrees = all(unit is None or unit.lower().startswith(("deg", "°")) for unit in units)
     are_inside = (np.abs(places) <= (360.0, 90.0)).all(axis=1)
-    return in_degrees and len(places) > 0 and bool(are_inside.mean() > 0.9)  # a wrong row is an error later
+    return len(places) > 0 and bool(are_inside.mean() > 0.5)  # a wrong row is an error later
+
+
+def named_degrees(names: Sequence[str]) -> tuple[int, int] | None:
+    """The columns of longitude and latitude, by their names; None without, or if they have another unit."""
+    found = _columns(names, _LONGITUDE, _LATITUDE)
+    units = [Label.parsed(names[column]).unit for column in found or ()]
+    return found if all(unit is None or unit.lower().startswith(("deg", "°")) for unit in units) else None
 
 
 def _columns(names: Sequence[str], x: re.Pattern[str], y: re.Pattern[str]) -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """What is known of the values of a map, and which values are far outside of that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import user_bounds
+from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.grids import framed, predict_one_output
 
 # Rows to be seen before a value can be called far outside.
@@ -20,6 +21,11 @@ _INPUT_FACTOR, _TARGET_FACTOR = 100.0, 1000.0
 # A number that often stands for no data is far if its distance is so many times the known range.
 _NO_DATA = [-999.0, -32768.0, 32767.0, *(sign * (10.0**n - 1) for n in range(4, 9) for sign in (-1, 1))]
 _NO_DATA_FACTOR = 10.0
+# A place in a coordinate reference system is far if its distance is so many times the extent of the known places, and
+# more than so many metres.
+_PLACE_FACTOR, _LEAST_REACH = 30.0, 10_000.0
+# An input of a table is far from the middle half of its column if its distance is so many times the size of that.
+_MIDDLE_FACTOR = 100.0
 _HUGE = 1e30
 # Rows that represent a map.
 _SAMPLE = 200
@@ -27,11 +33,17 @@ _SAMPLE = 200
 
 @dataclass(frozen=True, eq=False)
 class KnownRange:
-    """What is known of k columns. low, high : (k,); reach : (k,), how far outside of these a value is plausible."""
+    """What is known of k columns: inputs and, last, the target.
+
+    low, high : (k,), with x and y in metres, as a map learns them, if there are coordinates.
+    reach : (k,), how far outside of these a value is plausible.
+    coordinates : of a map with a reference system. Its places are judged by x and y together.
+    """
 
     low: Array
     high: Array
     reach: Array
+    coordinates: Coordinates | None = None
 
     @classmethod
     def of_columns(cls, rows: Array) -> "KnownRange":
@@ -41,34 +53,103 @@ class KnownRange:
         return cls(low, high, np.where(size > 0, _TARGET_FACTOR * size, inf))
 
     @classmethod
-    def of_bounds(cls, low: Array, high: Array) -> "KnownRange":
-        """By the least and greatest values (k,) of inputs and, last, target.
+    def of_inputs(cls, rows: Array, units: Sequence[str | None], known: Coordinates | None) -> "KnownRange":
+        """The middle half of inputs in rows (n, k) that represent a table. Inputs of the same unit have a common reach.
+
+        units : (k - 1,) of the inputs; known : their coordinates, if they have a system. Any target is plausible.
+        """
+        low, high = np.quantile(_in_metres(rows, known), [0.25, 0.75], axis=0)
+        size = (high - low)[:-1]
+        largest = [max(s for s, other in zip(size, units, strict=True) if other == unit) for unit in units]
+        reach = np.append(_MIDDLE_FACTOR * np.array(largest), inf)
+        if known is not None:
+            reach[list(known.columns)] = max(_PLACE_FACTOR * size[list(known.columns)].max(), _LEAST_REACH)
+        return cls(low, high, np.where(reach > 0, reach, inf), known)
+
+    @classmethod
+    def of_bounds(cls, low: Array, high: Array, known: Coordinates | None = None) -> "KnownRange":
+        """By the least and greatest values (k,) of inputs and, last, target; of x and y in metres if these are known.
 
         Inputs have a common reach, because a survey may begin with a straight line along one of them.
         """
         size = np.maximum(high - low, np.maximum(np.abs(low), np.abs(high)))
-        reach = np.append(np.full(len(size) - 1, _INPUT_FACTOR * size[:-1].max()), _TARGET_FACTOR * size[-1])
-        return cls(low, high, np.where(reach > 0, reach, inf))
+        places = [] if known is None else list(known.columns)
+        others = np.delete(size[:-1], places)
+        reach = np.append(np.full(len(size) - 1, _INPUT_FACTOR * others.max(initial=0.0)), _TARGET_FACTOR * size[-1])
+        if places:
+            reach[places] = max(_PLACE_FACTOR * (high - low)[places].max(), _LEAST_REACH)
+        return cls(low, high, np.where(reach > 0, reach, inf), known)
+
+    @classmethod
+    def of_rows(cls, rows: Array, known: Coordinates | None) -> "KnownRange":
+        """By the rows (n, k) of a user that a map has seen. known : its coordinates, if it has a system."""
+        values = _in_metres(rows, known)
+        return cls.of_bounds(values.min(axis=0), values.max(axis=0), known)
 
     @classmethod
     def of_map(cls, model: EnsembleRegressor) -> "KnownRange":
-        """All inputs that a map has seen and, last, its targets: at pseudo-inputs, and of rows that wait.
-
-        Inputs are those of the user.
-        """
+        """All inputs that a map has seen and, last, its targets: at pseudo-inputs, and of rows that wait."""
         y = np.ravel(model._state.pending_y)
         if model.n_models_:
             X = np.concatenate(model.pseudo_inputs_)
             y = np.append(y, predict_one_output(model, framed(model, X[:: 1 + len(X) // _SAMPLE]))[0])
-        low, high = user_bounds(model)
-        return cls.of_bounds(np.append(low, y.min()), np.append(high, y.max()))
+        low, high = model.bounds_
+        return cls.of_bounds(np.append(low, y.min()), np.append(high, y.max()), coordinates(model))
+
+    def including(self, rows: Array) -> "KnownRange":
+        """With more rows (n, k) of the user."""
+        values = _in_metres(rows, self.coordinates)
+        low, high = np.minimum(self.low, values.min(axis=0)), np.maximum(self.high, values.max(axis=0))
+        if (low == self.low).all() and (high == self.high).all():
+            return self
+        return self.of_bounds(low, high, self.coordinates)
 
     def is_far(self, rows: Array) -> NDArray[np.bool_]:
-        """Which values of `rows` (n, k) are far outside."""
-        distance = np.maximum(self.low - rows, rows - self.high)
+        """Which values of `rows` (n, k) of the user are far outside; of a place x or y, which is farther outside."""
+        values = _in_metres(rows, self.coordinates)
+        distance = np.maximum(self.low - values, values - self.high)
         is_no_data = np.isin(rows, _NO_DATA) & (distance > _NO_DATA_FACTOR * (self.high - self.low))
         is_huge = (np.abs(rows) >= _HUGE) & (np.maximum(np.abs(self.low), np.abs(self.high)) < _HUGE)
-        return (distance > self.reach) | is_no_data | is_huge
+        is_far = np.asarray((distance > self.reach) | is_no_data | is_huge)
+        if self.coordinates is not None:
+            places = list(self.coordinates.columns)
+            is_far_place = np.asarray(is_far[:, places].any(axis=1))
+            if is_far_place.any():
+                low, high = self._user_bounds()
+                outside = np.maximum(low - rows, rows - high)[:, places]
+                is_far[:, places] = is_far_place[:, np.newaxis] & (np.argmax(outside, axis=1)[:, np.newaxis] == (0, 1))
+        return is_far
 
-    def describe(self, column: int) -> str:
-        return f"far outside of the known range, {self.low[column]:.6g} to {self.high[column]:.6g}"
+    def columns_with(self, column: int) -> tuple[int, ...]:
+        """The columns that are judged together with a column: x and y of a place."""
+        is_place = self.coordinates is not None and column in self.coordinates.columns
+        return self.coordinates.columns if is_place and self.coordinates is not None else (column,)
+
+    def describe(self, row: Array, column: int) -> str:
+        """What is wrong with a value of a row (k,) that is far outside, in the user's coordinates."""
+        columns, (low, high) = self.columns_with(column), self._user_bounds()
+        digits = 6 if len(columns) == 1 else 9
+        ranges = " and ".join(f"{low[each]:.{digits}g} to {high[each]:.{digits}g}" for each in columns)
+        return f"far outside of the known range, {ranges}{self.swap_hint(row[:-1]) if len(columns) > 1 else ''}"
+
+    def swap_hint(self, x: Array) -> str:
+        """What to add to the fault of a row with inputs `x` (d,) that is plausible if x and y are swapped."""
+        if self.coordinates is None:
+            return ""
+        swapped = np.append(self.coordinates.swapped(x[np.newaxis]), [self.high[-1:]], axis=1)
+        if self.is_far(swapped)[0, list(self.coordinates.columns)].any():
+            return ""
+        names = "longitude and latitude" if self.coordinates.is_geographic else "easting and northing"
+        return f"; perhaps {names} are swapped"
+
+    def _user_bounds(self) -> tuple[Array, Array]:
+        """Least and greatest values (k,), as the user gives them."""
+        if self.coordinates is None:
+            return self.low, self.high
+        low, high = self.coordinates.box_to_user(self.low[np.newaxis, :-1], self.high[np.newaxis, :-1])
+        return np.append(low[0], self.low[-1]), np.append(high[0], self.high[-1])
+
+
+def _in_metres(rows: Array, known: Coordinates | None) -> Array:
+    """Rows (n, k) of the user with x and y in metres, infinite where the system has no place."""
+    return rows if known is None else np.column_stack([known.places(rows[:, :-1]), rows[:, -1]])

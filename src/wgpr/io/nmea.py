@@ -60,6 +60,7 @@ class NmeaDecoder:
     def __init__(self) -> None:
         self._parse = require_pynmea2().parse
         self.problems = Problems()
+        self._is_empty, self._has_fixes, self._has_depths = True, False, False
         self._track = Track(self.problems)
         self._with_checksum: set[str] = set()  # kinds of sentences
         self._day: int | None = None  # of the last fix, from 1970
@@ -84,12 +85,21 @@ class NmeaDecoder:
         """Take a line, and give the rows that are complete. clock : seconds when it was received, if known."""
         text = line.strip(b" \t\r\n\0").decode("ascii", errors="replace")
         if text and not text.startswith("#"):
+            self._is_empty = False
             self._read_line(text, number, clock)
         return self._track.take_rows()
 
     def finish(self) -> None:
         """The log has ended."""
         self._track.finish()
+
+    def lack(self) -> str:
+        """What the log so far lacks for rows, as a predicate; empty if it has positions and depths."""
+        if self._is_empty:
+            return "is empty"
+        missing = [] if self._has_fixes else ["position (GGA, RMC or GLL)"]
+        missing += [] if self._has_depths else ["depth sentence (DPT, DBT or DBS)"]
+        return f"has no {' and no '.join(missing)}" if missing else ""
 
     def _read_line(self, text: str, number: int, clock: float | None) -> None:
         if tags := _TAG_BLOCK.match(text):
@@ -103,6 +113,8 @@ class NmeaDecoder:
             self._read_sentence(sentence, number, clock)
 
     def _read_sentence(self, text: str, number: int, clock: float | None) -> None:
+        name = text.partition(",")[0][-3:]
+        self._has_fixes, self._has_depths = self._has_fixes or name in _FIXES, self._has_depths or name in _DEPTHS
         if (found := _SENTENCE.match(text)) and _OF_LOGGER.fullmatch(text, found.end()):
             kind, fields, checksum = found.groups()
             if int(checksum, 16) != _checksum(f"{kind},{fields}"):

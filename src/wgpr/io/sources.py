@@ -21,7 +21,7 @@ from itertools import chain, islice, product
 from math import nan, prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -115,6 +115,10 @@ class Source:
     def notes(self) -> list[str]:
         """Sentences about what was left out of the rows that `blocks` has given so far."""
         return []
+
+    def lack(self) -> str:
+        """Why a file that was read can have no rows, as a predicate of the file; empty if it can have some."""
+        return ""
 
 
 @contextmanager
@@ -274,12 +278,15 @@ class LogSource(Source):
         """One for each reason for which something was left out."""
         return self._log.decoder.problems.sentences(self.file, self.row)
 
+    def lack(self) -> str:
+        return self._log.decoder.lack() if isinstance(self._log, NmeaLog) else ""
+
 
 class NmeaLog:
     """A file of NMEA sentences."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.decoder = file, _required(NmeaDecoder)
+        self._file, self.decoder = file, cast(NmeaDecoder, _required(NmeaDecoder))
 
     def rows(self) -> Iterator[Row]:
         return read_log(self._file, self.decoder)

@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 
 from wgpr.gp.linalg import Array
 from wgpr.io.files import replace_file
-from wgpr.io.sources import Source, TableError, TableFormat, number, numbers, open_source, require_pyarrow, text_source
+from wgpr.io.sources import (
+    LogSource,
+    Source,
+    TableError,
+    TableFormat,
+    number,
+    numbers,
+    open_source,
+    require_pyarrow,
+    text_source,
+)
 
 __all__ = ["Chunk", "Table", "TableError", "TableFormat", "expand", "write_table"]
 
@@ -86,7 +96,7 @@ class Table:
     """Files with the same columns, in whatever order, as one long table. Standard input can be read only once.
 
     names : the columns to be used if none are chosen.
-    is_pipe : whether standard input is among them.
+    is_pipe : whether standard input is among them; is_log : whether the first is the log of an instrument.
     n_rows : rows given so far by the last call of `chunks`; n_skipped : rows left out so far.
     notes : sentences about what logs of instruments have left out, after the last of their rows.
     crs : coordinate reference system that the first file names, empty if it names none.
@@ -129,6 +139,7 @@ class Table:
         with self._opened(self._paths[0]) as first:
             self._first_file, self._all_names, self.crs = first.file, first.names, first.crs
             self.names = first.names[: first.n_default]
+            self.is_log = isinstance(first, LogSource)
         for path in self._paths[1:]:
             with self._opened(path) as other:
                 if sorted(other.names) != sorted(first.names):
@@ -161,13 +172,18 @@ class Table:
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         self.n_rows = self.n_skipped = 0
         self.notes = []
+        lacks: list[str] = []
         for path in self._paths:
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
                     places = _positions(source.names, [self._all_names[k] for k in positions], source.file)
                 yield from self._chunks_of(source, places, chunk_rows)
+                lacks += [f"{source.file} {lack}"] if (lack := source.lack()) else []
                 self.notes += source.notes()
+        if self.n_rows == 0 and lacks:
+            raise TableError(f"{'; '.join([*lacks, *self.notes])}; give a log with positions and depths")
+        self.notes += lacks
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
             why = "; ".join([why, *self.notes])

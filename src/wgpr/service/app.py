@@ -240,9 +240,9 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
         rows, lines, _ = await _read(request, catalogue, definition.columns, catalogue.limits.rows)
         if definition.weight is not None:
             bodies.check_weights(rows[:, -1], lines, definition.weight)
-        if (row := live_map.first_outside(rows)) is not None:
-            names = " and ".join(definition.inputs)
-            bodies.refuse(lines[row], names, f"no place near the map in {definition.crs}", "correct it")
+        if (outside := live_map.first_outside(rows)) is not None:
+            row, fault = outside
+            bodies.refuse(lines[row], " and ".join(definition.inputs), fault, "correct it")
         if not force and (found := live_map.check_plausible(rows)):
             row, column, fault = found
             bodies.refuse(lines[row], definition.columns[column], fault, "correct it, or use force=true")

@@ -180,10 +180,11 @@ class LiveMap:
         if not is_far.any():
             return None
         row, column = np.argwhere(is_far)[0].tolist()
-        return row, column, f"{values[row, column]:.15g} is {self._known.describe(column)}"
+        shown = ", ".join(f"{values[row, each]:.15g}" for each in self._known.columns_with(column))
+        return row, column, f"{shown} is {self._known.describe(values[row], column)}"
 
-    def first_outside(self, rows: Array) -> int | None:
-        """The first row whose place the map cannot have, since the writer could not learn it; None without."""
+    def first_outside(self, rows: Array) -> tuple[int, str] | None:
+        """The first row whose place the map cannot have, since the writer could not learn it, and the fault."""
         known = coordinates(self.definition.new_estimator() if self.model is None else self.model)
         if known is None:
             return None
@@ -191,14 +192,19 @@ class LiveMap:
         is_outside = known.is_outside(X[:1])
         if not is_outside.any():
             is_outside = known.settled(X[0]).is_outside(X)
-        return int(np.argmax(is_outside)) if is_outside.any() else None
+        if not is_outside.any():
+            return None
+        row = int(np.argmax(is_outside))
+        hint = self._known.swap_hint(X[row]) if self._known is not None else ""
+        return row, f"no place near the map in {known.name}{hint}"
 
     def _note_range(self, rows: Array) -> None:
         values = rows[:, : len(self.definition.inputs) + 1]
-        low, high = values.min(axis=0), values.max(axis=0)
-        if self._known is not None:
-            low, high = np.minimum(low, self._known.low), np.maximum(high, self._known.high)
-        self._known = KnownRange.of_bounds(low, high)
+        if self._known is None:
+            known = coordinates(self.definition.new_estimator())
+            self._known = KnownRange.of_rows(values, None if known is None else known.settled(values[0, :-1]))
+        else:
+            self._known = self._known.including(values)
 
     async def _commit_all(self) -> None:
         """Write the rows of all requests that wait with one commit, again and again."""
