@@ -140,11 +140,12 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         self._require_rows()
         if self._collected is None:
             model = copy(self._template)
-            if self._coordinator is None:
-                for X, y, weights in self._waiting:
-                    model._state = model._method().learned(model._state, X, y, weights)
-            else:
-                model._state = self._coordinator.collect(show)
+            with one_blas_thread():  # territories at borders are fitted here
+                if self._coordinator is None:
+                    for X, y, weights in self._waiting:
+                        model._state = model._method().learned(model._state, X, y, weights)
+                else:
+                    model._state = self._coordinator.collect(show)
             self._collected = model
         return self._collected
 
