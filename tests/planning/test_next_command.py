@@ -204,8 +204,13 @@ def test_hostile_polygons_are_refused(tmp_path, text, told):
 @pytest.mark.parametrize("std", [1.0, -1.0, 10**400, float("nan")])
 def test_hostile_plans_are_refused(tmp_path, places, std):
     path = tmp_path / "next.geojson"
-    for about in ({"places": places, "std_after": 1.0}, {"places": [[0.0, 0.0]], "std_after": std}):
-        path.write_text(json.dumps({"wgpr": {"std_before": 1.0, **about}}))
+    for about in (
+        {"places": places, "std_after": 1.0},
+        {"places": [[0.0, 0.0]], "std_after": std},
+        {"places": [[0.0, 0.0]], "std_after": 1.0, "rows": float("inf")},
+    ):
+        others = {"std_before": 1.0, "inputs": ["x", "y"], "crs": "", "rows": 5}
+        path.write_text(json.dumps({"wgpr": others | about}))
         if about == {"places": [[0.0, 0.0]], "std_after": 1.0}:
             assert read_expectation(path).after == 1.0
             continue

@@ -117,7 +117,7 @@ def read_expectation(path: Path) -> Expectation:
         found = Expectation(
             float(about["std_before"]), float(about["std_after"]), places, names, system, int(about["rows"])
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} is no plan of wgpr next in GeoJSON; name one that it wrote") from error
     if places.ndim != 2 or not len(places) or not (np.abs(places) <= LARGEST).all():  # false for NaN
         raise ValueError(f"{path} has places that are no numbers; make the plan again")
