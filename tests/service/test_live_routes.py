@@ -110,12 +110,14 @@ def test_a_tile_that_makes_no_sense_is_refused(client, lake, where, status):
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_track_has_the_latest_places(client, pond):
-    send(client, f"{pond}/rows", as_csv([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), params={"wait": "learned"})
+@pytest.mark.parametrize(("n_rows", "shown"), [(2, slice(None)), (120, slice(None, None, 3)), (1000, slice(-50, None))])
+def test_the_track_has_the_latest_places(client, pond, n_rows, shown):
+    rows = survey(n_rows)
+    send(client, f"{pond}/rows", as_csv(rows), params={"wait": "learned"})
     deadline = time.monotonic() + 30.0  # it is told a few times a second
     while not (track := client.get(f"{pond}/track").json()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert track == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert track == rows[shown].tolist()
 
 
 def events_until(url, kinds, found, headers=None):

@@ -16,6 +16,8 @@ from wgpr.service.ground import Ground
 
 # Seconds between two events of a kind, points of the track in one event, and points that a new client gets.
 _INTERVAL, _POINTS_AT_ONCE, _N_TRACK = 0.2, 50, 2000
+# Of more rows than every fourth can show, the latest are the track: points far apart would not follow its turns.
+_LARGEST_STEP = 4
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
 
 
@@ -76,7 +78,8 @@ class MapEvents:
         self._timer = None
         if self._rows:
             rows, self._rows = np.concatenate(self._rows), []
-            points = rows[:: 1 + len(rows) // _POINTS_AT_ONCE].tolist()
+            step = 1 + len(rows) // _POINTS_AT_ONCE
+            points = (rows[::step] if step <= _LARGEST_STEP else rows[-_POINTS_AT_ONCE:]).tolist()
             self.track.extend(points)
             self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=points)
         if self._latest is not None:
