@@ -271,10 +271,7 @@ def _range(values: Array, domain: dict[str, Any], axes: list[str], is_shown: Any
         numbers = [number if shown else None for number, shown in zip(numbers, is_shown, strict=True)]
     content: dict[str, Any] = {"type": "NdArray", "dataType": "float", "values": numbers}
     if axes:
-        sizes = {
-            name: len(axis["values"]) if "values" in axis else axis["num"] for name, axis in domain["axes"].items()
-        }
-        content |= {"axisNames": axes, "shape": [sizes[axis] for axis in axes]}
+        content |= {"axisNames": axes, "shape": [_size(domain["axes"][axis]) for axis in axes]}
     return content
 
 
