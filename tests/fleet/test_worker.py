@@ -1,5 +1,7 @@
 """Workers: each row is learned once, whatever happens to them. Borders: neighbours know them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,17 @@ def test_what_did_not_grow_is_not_told_again(territories):
     assert border(territories, ground, first.seen, 1e9) is None
     half = {number: n_seen // 3 for number, n_seen in first.seen.items()}
     assert border(territories, ground, half, 1e9).seen == first.seen
+
+
+def test_a_half_of_new_rows_alone_is_told_when_they_were_looked_at(territories):
+    ground = right_of(0.0)
+    number = min(border(territories, ground, {}, 1e9).seen)
+    new = replace(territories.models[number], n_known=0, mean=territories.models[number].mean + 100.0)
+    changed = replace(territories, models=(*territories.models[:number], new, *territories.models[number + 1 :]))
+    made = border(changed, ground, {}, 1e9)
+    assert sorted(made.seen) == sorted(told(made.package, {}, territories.kernel, 2, ()))
+    assert number not in made.seen
+    assert number in border(territories, ground, made.seen, 1e9).seen
 
 
 def test_no_more_bytes_are_told_than_allowed(territories):

@@ -66,7 +66,9 @@ def _touching(territories: Territories, ground: Array) -> Indices:
 
 
 def _is_due(territory: Territory, n_seen: int | None) -> bool:
-    return n_seen is None or not n_seen <= territory.n_seen < _GROWTH * n_seen
+    """Whether there is something new to tell. Of a territory without plausible data there is nothing."""
+    has_grown = n_seen is None or not n_seen <= territory.n_seen < _GROWTH * n_seen
+    return has_grown and len(territory.plausible) > 0
 
 
 def _pack(territories: Territories, present: list[int], told: list[int], ground: Array) -> bytes:
