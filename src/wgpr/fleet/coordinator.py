@@ -48,6 +48,10 @@ _FOLDER = "all workers must see the same folder"
 # Deaths of a worker, one after the other without any answer, after which the fleet gives up.
 _MOST_DEATHS = 20
 
+# Waits after a death become longer, up to 0.01 s times 2 to this power: the actors of a node that is gone are started
+# again elsewhere only after half a minute.
+_LONGEST_WAIT = 10
+
 
 @dataclass(eq=False)
 class _District:
@@ -205,7 +209,7 @@ class Coordinator:
             ) from error
         names = {district.name for district in self._districts if district.worker == worker}
         self._seen = {pair: seen for pair, seen in self._seen.items() if pair[1] not in names}  # it knows no borders
-        sleep(0.01 * 2 ** min(7, self._deaths_in_a_row[worker]))
+        sleep(0.01 * 2 ** min(_LONGEST_WAIT, self._deaths_in_a_row[worker]))
 
     # What districts have learned, and tell each other
 
