@@ -234,6 +234,14 @@ def test_patience_has_an_end(lake, pauses, caplog):
     assert pauses == [10.0]
 
 
+def test_a_service_that_has_never_answered_is_given_up_soon(url, pauses):
+    with Map(url) as lake:
+        failing(lake, *[refused] * 1000)
+        with pytest.raises(MapServiceError, match="does not answer"):
+            lake.partial_fit(survey(3)[X], survey(3)[Y])
+        assert sum(pauses) == 10.0
+
+
 def test_answers_are_asked_for_again(lake, pauses):
     rows = survey(60)
     lake.partial_fit(rows[X], rows[Y], wait=True)

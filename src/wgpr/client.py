@@ -39,6 +39,7 @@ _PASSING = {408, 429, 503}
 # Seconds between two attempts, at first and at most; and between two looks at what is learned.
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _LOOK, _LONGEST_LOOK = 0.002, 0.2
+_FIRST_PATIENCE = 10.0  # for a service that has never answered
 
 _logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Map:
     token : that the service asks for, if it does.
     timeout : seconds until an attempt is given up.
     patience : seconds for which `partial_fit` and `predict` try again while the service does not answer or is too busy.
+        One that has never answered is given 10 s at the most: its address may be wrong.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 70.0, *, patience: float = 300.0) -> None:
@@ -80,6 +82,7 @@ class Map:
             raise ValueError("token must have printable ASCII characters only")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._client = httpx.Client(headers=headers, timeout=timeout)
+        self._has_answered = False
         self._definition: dict[str, Any] | None = None
         self._n_accepted = self._n_learned = 0  # rows of the map up to the last that was sent, and that are learned
 
@@ -269,11 +272,14 @@ class Map:
         for pause in _pauses(_PAUSE, _LONGEST_PAUSE):
             try:
                 response = self._client.request(method, f"{self.url}{path}", **options)
+                self._has_answered = True
                 if response.is_success:
                     return response
                 problem = _problem(response)
             except httpx.TransportError as error:
                 problem = MapServiceError(f"{self.url} does not answer ({error or type(error).__name__})")
+                if not self._has_answered:
+                    patience = min(patience, _FIRST_PATIENCE)
             now = time.monotonic()
             if deadline is None:
                 deadline = now + patience

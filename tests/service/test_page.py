@@ -214,13 +214,30 @@ def test_a_map_of_three_inputs_has_a_slider(open_page):
 
 def test_degrees_have_the_shape_of_the_ground(open_page, service):
     path = make_map(service.client, "north", inputs=("lon", "lat"))
-    learn(service.client, path, survey(100) * [0.001, 0.001, 1.0] + [10.0, 60.0, 0.0], ["lon", "lat", "depth"])
+    rows = survey(100) * [0.001, 0.001, 1.0] + [10.0, 60.0, 0.0]
+    learn(service.client, path, rows, ["lon", "lat", "depth"])
     page = open_page("north")
     wait_until_drawn(page)
     fetched = page.evaluate("() => performance.getEntriesByType('resource').map((entry) => entry.name)")
     tiles = [url for url in fetched if "/maps/north/tiles/" in url]
     assert tiles
     assert all("aspect=0.5" in url for url in tiles)  # a degree of longitude is half as long as one of latitude
+    bar = page.locator(".leaflet-control-scale-line")
+    metres, unit = bar.inner_text().split()
+    tiles = "[...document.querySelectorAll('canvas.leaflet-tile')]"
+    page.wait_for_function(f"() => {tiles}.every((canvas) => canvas.dataset.nodes)")
+    page.wait_for_timeout(100)  # until the next frame is drawn
+    ground = page.evaluate("""() => {  // the drawn ground from west to east, in pixels
+        const columns = [...document.querySelectorAll("canvas.leaflet-tile")].flatMap((canvas) => {
+            const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const { left, width: wide } = canvas.getBoundingClientRect();
+            return [...data.keys()].filter((i) => i % 4 === 3 && data[i]).map((i) => left + ((i >> 2) % width) * wide / width);
+        });
+        return columns.reduce((most, x) => Math.max(most, x)) - columns.reduce((least, x) => Math.min(least, x));
+    }""")
+    expected = 1.03 * np.ptp(rows[:, 0]) * 55_660 / ground * bar.bounding_box()["width"]  # a margin of 1.5 % on each side
+    assert unit == "m"
+    assert float(metres) == pytest.approx(expected, rel=0.05)
 
 
 def test_an_empty_map_says_so(open_page):

@@ -6,6 +6,7 @@ import { mapPath, request } from "./service.js";
 const NODES = 65; // along a side of a tile; neighbouring tiles share their edges
 const COARSE = 33; // of a new tile, which is drawn at once, and then fetched with all nodes
 const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
+const METRES_OF_DEGREE = 111_320; // of a great circle
 const L = () => window.L;
 
 export class Surface {
@@ -25,6 +26,7 @@ export class Surface {
     this.map = L().map(element, { crs, minZoom: -40, maxZoom: 40, zoomSnap: 0.25, attributionControl: false,
       preferCanvas: true, fadeAnimation: false, keyboardPanDelta: 60 });
     this.grid = this._gridLayer().addTo(this.map);
+    if (this.aspect === 1 || areDegrees(summary)) this._scaleBar().addTo(this.map);
     this.track = L().polyline([], { color: "#d55e00", weight: 2, opacity: 0.85, interactive: false, smoothFactor: 0.5 }).addTo(this.map);
     this.boat = L().circleMarker([0, 0], { radius: 6, color: "#fff", weight: 2, fillColor: "#d55e00", fillOpacity: 1,
       interactive: false });
@@ -85,6 +87,24 @@ export class Surface {
     const layer = new Layer({ tileSize: 256, keepBuffer: 1, updateWhenZooming: false, minZoom: -40, maxZoom: 40 });
     layer.on("tileunload", ({ coords }) => this.tiles.delete(layer._tileCoordsToKey(coords)));
     return layer;
+  }
+
+  /** A bar of a round length: metres if the inputs are degrees, or else in the unit of the first input's name. */
+  _scaleBar() {
+    const inMetres = areDegrees(this.summary);
+    const metres = METRES_OF_DEGREE * this.aspect; // of a degree of longitude; the aspect is the cosine of the latitude
+    const unit = unitsOf(this.summary)[0] ?? "";
+    const Bar = L().Control.Scale.extend({
+      _updateMetric(longest) {
+        const most = inMetres ? longest * metres : longest;
+        const power = 10 ** Math.floor(Math.log10(most));
+        const length = power * [5, 2, 1].find((factor) => factor * power <= most * (1 + 1e-9));
+        const isLong = inMetres && length >= 1000;
+        const label = `${Number((isLong ? length / 1000 : length).toPrecision(1))} ${isLong ? "km" : inMetres ? "m" : unit}`;
+        this._updateScale(this._mScale, label.trim(), length / most);
+      },
+    });
+    return new Bar({ imperial: false, maxWidth: 120 });
   }
 
   async fetch(tile, size = NODES) {
@@ -249,15 +269,25 @@ export class Surface {
   }
 }
 
+const namesOf = ({ columns, inputs }) => columns.map((column) => inputs[column]);
+
+/** The units that stand in the names of the inputs, in brackets. */
+const unitsOf = (summary) => namesOf(summary).map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
+
+function areDegrees(summary) {
+  const names = namesOf(summary);
+  return Boolean(summary.plane) && /^(lon|lng)/i.test(names[0]) && /^lat/i.test(names[1]);
+}
+
 /** Units of the second axis as long as one of the first: one, unless they are degrees, or of different kinds and sizes. */
-function aspectOf({ plane: extent, columns, inputs }) {
-  const names = columns.map((column) => inputs[column]);
-  if (extent && /^(lon|lng)/i.test(names[0]) && /^lat/i.test(names[1])) {
+function aspectOf(summary) {
+  const extent = summary.plane;
+  if (areDegrees(summary)) {
     const middle = (extent[1][0] + extent[1][1]) / 2;
     return Number(Math.max(0.01, Math.cos((middle * Math.PI) / 180)).toFixed(2));
   }
-  const units = names.map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
-  const arePlaces = names.every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
+  const units = unitsOf(summary);
+  const arePlaces = namesOf(summary).every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
   const ratio = extent ? (extent[1][1] - extent[1][0]) / (extent[0][1] - extent[0][0]) : 1;
   const isExtreme = Number.isFinite(ratio) && (ratio > 50 || (ratio > 0 && ratio < 1 / 50));
   return arePlaces || (units[0] && units[0] === units[1]) || !isExtreme ? 1 : 10 ** Math.round(Math.log10(ratio));
