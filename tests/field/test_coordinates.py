@@ -6,6 +6,7 @@ from copy import copy
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import nmea_logs as logs
 from command_line import child
@@ -273,6 +274,24 @@ def test_grids_and_pictures_are_in_degrees():
 
 
 # Commands
+
+
+def test_a_grid_has_a_spacing_in_metres(wgpr):
+    model = learned(survey())
+    model.save("lake.map")
+    assert wgpr("grid", "lake.map", "--spacing", "50m", "-o", "lake.nc")[0] == 0
+    with xr.open_dataset("lake.nc") as grid:
+        nodes = np.array([(x, y) for x in grid.longitude[:2].values for y in grid.latitude[:2].values])
+    metres = model.crs_.to_model(nodes)
+    np.testing.assert_allclose(np.hypot(*(metres[1] - metres[0])), 50.0, rtol=1e-3)
+    np.testing.assert_allclose(np.hypot(*(metres[2] - metres[0])), 50.0, rtol=1e-3)
+    assert wgpr("grid", "lake.map", "--spacing", "0.05 km,50 m", "-o", "two.nc")[0] == 0
+    with xr.open_dataset("lake.nc") as one, xr.open_dataset("two.nc") as two:
+        assert one["mean"].shape == two["mean"].shape
+    for wrong, told in (("50 cubits", "unit of length"), ("50m,50m,50m", "one for each of 2"), ("m", "such as 500m")):
+        code, _, said = wgpr("grid", "lake.map", "--spacing", wrong, "-o", "wrong.nc")
+        assert code == 2
+        assert told in said
 
 
 def test_fit_recognises_longitude_and_latitude(wgpr):

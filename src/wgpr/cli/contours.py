@@ -7,6 +7,7 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, inform, progress_bar, warn
+from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.query import learn_waiting_rows
 from wgpr.cli.saving import read_map
 from wgpr.io.contours import contours_of, write_geojson, write_geopackage
@@ -34,12 +35,13 @@ def contours(
 
     Example: `wgpr contours lake.map --interval 1 -o contours.geojson`
     """
-    edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
+    edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
     model = read_map(map_file)
     with opt.errors_of_usage():
         mask = Mask(mask_std, mask_distance)
-        plan = plan_grid(model, edges, steps, at=opt.parse_fixed_inputs(at, input_names(model)))
+        fixed = opt.parse_fixed_inputs(at, input_names(model))
+        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
         if len(plan.axes) != 2:
             raise ValueError(f"contours have two inputs that vary, and here {len(plan.axes)} do; use --at")
     learn_waiting_rows(model)

@@ -1,7 +1,5 @@
 """`wgpr next`: where to measure next."""
 
-import re
-from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +8,7 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform, stderr
+from wgpr.cli.lengths import Length
 from wgpr.cli.query import learn_waiting_rows
 from wgpr.cli.saving import read_map
 from wgpr.estimators.base import EnsembleRegressor
@@ -19,13 +18,6 @@ from wgpr.io.rows import n_seen
 from wgpr.labels import Label
 from wgpr.planning.files import FORMATS, MISSIONS, check_format, read_expectation, read_polygons, write_plan
 from wgpr.planning.plan import Plan, mean_std, plan
-
-_METRES = {"m": 1.0, "km": 1000.0, "nmi": 1852.0, "NM": 1852.0, "mi": 1609.344, "ft": 0.3048}
-_WORDS = {
-    "metre": "m", "metres": "m", "meter": "m", "meters": "m", "mile": "mi", "miles": "mi", "foot": "ft", "feet": "ft",
-    "kilometre": "km", "kilometres": "km", "kilometer": "km", "kilometers": "km", "nautical mile": "nmi",
-    "nautical miles": "nmi",
-}  # fmt: skip
 
 
 def next(
@@ -86,8 +78,8 @@ def next(
             check_format(output, tuple(varying_columns(model, fixed)), known)
         region = None if inside is None else read_polygons(inside, known)
         columns = varying_columns(model, fixed)
-        length = _length("--budget", budget, model, columns) if budget else None
-        least = _length("--spacing", spacing, model, columns) if spacing else 0.0
+        length = Length.parsed("--budget", budget).in_unit_of("--budget", model, columns[0]) if budget else None
+        least = Length.parsed("--spacing", spacing).in_unit_of("--spacing", model, columns[0]) if spacing else 0.0
         place = opt.parse_numbers("--from", start)
         if place is not None and (len(place) != 2 or not all(map(isfinite, place))):
             raise UsageError(f"--from must be two numbers, x,y such as -76.34,44.56; got {start!r}")
@@ -140,23 +132,3 @@ def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> No
     label = Label.parsed(target_name(model))
     unit = f" {label.unit}" if label.unit else ""
     inform(f"{word}: standard deviation of {label.name} over the ground {before:.3g}{unit} -> {after:.3g}{unit}")
-
-
-def _length(option: str, text: str, model: EnsembleRegressor, columns: Sequence[int]) -> float:
-    """A length in the unit of the plan, which is that of the inputs that vary."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z ]*?)\s*", text)
-    if found is None or found[1].count(".") > 1 or found[1] == ".":
-        raise ValueError(f"{option} must be a length such as 500m or 5km, got {text!r}")
-    number, unit = float(found[1]), _WORDS.get(found[2].lower(), found[2])
-    if not unit:
-        return number
-    own = "m" if coordinates(model) is not None else Label.parsed(input_names(model)[columns[0]]).unit or ""
-    own = _WORDS.get(own.lower(), own)
-    if unit not in _METRES or own not in _METRES:
-        known = ", ".join(_METRES)
-        raise ValueError(
-            f"{option}: {unit} is no unit of length; use one of {known}"
-            if unit not in _METRES
-            else f"{option}: the unit of the map's inputs is not known; give a number in that unit"
-        )
-    return number * _METRES[unit] / _METRES[own]

@@ -10,6 +10,7 @@ from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
+from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
@@ -76,15 +77,21 @@ def grid(
     A GeoTIFF (cloud-optimised) has the bands mean and std, a BAG elevation and uncertainty; both may be larger than
     memory, and need wgpr[geo]. NetCDF also has the uncertainty of the field and the local models.
 
-    Example: `wgpr grid lake.map --spacing 0.0001 --mask-distance 50 -o lake.tif`
+    Example: `wgpr grid lake.map --spacing 5m --mask-distance 50 -o lake.tif`
     """
-    edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
+    edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
     is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
     with opt.errors_of_usage():
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        plan = plan_grid(model, edges, steps, at=fixed, max_nodes=MOST_RASTER_NODES if is_raster else MOST_NODES)
+        plan = plan_grid(
+            model,
+            edges,
+            steps_of(steps, model, fixed),
+            at=fixed,
+            max_nodes=MOST_RASTER_NODES if is_raster else MOST_NODES,
+        )
         if is_raster:
             check_raster(output, model, plan)
     learn_waiting_rows(model)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import inform, print_json, stdout
+from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.query import learn_waiting_rows, read_all
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
@@ -165,18 +166,18 @@ def plot(
     from wgpr.plots import summary_figure
     from wgpr.report import Picture, Section, html_page
 
-    edges, steps = opt.parse_numbers("--region", region), opt.parse_numbers("--spacing", spacing)
+    edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf", ".html"))
     table, model = open_table(data, tables) if data else None, read_map(map_file)
     fixed = opt.parse_fixed_inputs(at, input_names(model))
     with opt.errors_of_usage():
         if fixed or model.n_features_in_ <= 2:
-            plan_grid(model, edges, steps, at=fixed)
+            plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
     samples = read_all(table, columns_of_map(model, table, opt.split_names(x), y)) if table else None
     shown = () if samples is None else (samples[:, :-1], samples[:, -1])
     learn_waiting_rows(model)
     with opt.errors_of_usage():
-        figure = summary_figure(model, *shown, region=edges, spacing=steps, at=fixed)
+        figure = summary_figure(model, *shown, region=edges, spacing=steps_of(steps, model, fixed), at=fixed)
     with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
         if output.suffix.lower() == ".html":
             names = f"{target_name(model)} by {', '.join(input_names(model))}"

@@ -1,0 +1,74 @@
+"""Lengths with a unit, such as 5km, in the coordinates of a map."""
+
+import re
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from wgpr.cli.console import UsageError
+from wgpr.estimators.base import EnsembleRegressor
+from wgpr.io.coordinates import coordinates, user_bounds
+from wgpr.io.grids import Fixed, input_names, varying_columns
+from wgpr.labels import Label
+
+_METRES = {"m": 1.0, "km": 1000.0, "nmi": 1852.0, "NM": 1852.0, "mi": 1609.344, "ft": 0.3048}
+_WORDS = {
+    "metre": "m", "metres": "m", "meter": "m", "meters": "m", "mile": "mi", "miles": "mi", "foot": "ft", "feet": "ft",
+    "kilometre": "km", "kilometres": "km", "kilometer": "km", "kilometers": "km", "nautical mile": "nmi",
+    "nautical miles": "nmi",
+}  # fmt: skip
+
+
+class Length(NamedTuple):
+    """A number with a unit of `_METRES`; without a unit ("") it is in that of a map's inputs."""
+
+    number: float
+    unit: str
+
+    @classmethod
+    def parsed(cls, option: str, text: str) -> Self:
+        found = re.fullmatch(r"\s*(-?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z ]*?)\s*", text)
+        if found is None or found[1].count(".") > 1 or not re.search(r"\d", found[1]):
+            raise UsageError(f"{option} must be a length such as 500m or 5km, or a number, got {text!r}")
+        unit = _WORDS.get(found[2].lower(), found[2])
+        if unit and unit not in _METRES:
+            raise UsageError(f"{option}: {unit} is no unit of length; use one of {', '.join(_METRES)}")
+        return cls(float(found[1]), unit)
+
+    def in_unit_of(self, option: str, model: EnsembleRegressor, column: int) -> float:
+        """In the unit of an input of the model: metres if the map has a reference system."""
+        if not self.unit:
+            return self.number
+        own = "m" if coordinates(model) is not None else Label.parsed(input_names(model)[column]).unit or ""
+        own = _WORDS.get(own.lower(), own)
+        if own not in _METRES:
+            raise UsageError(f"{option}: the unit of the map's inputs is not known; give a number in that unit")
+        return self.number * _METRES[self.unit] / _METRES[own]
+
+
+def parse_spacing(text: str) -> list[Length] | None:
+    """Distances between the nodes of a grid, separated by commas; None if there is no text."""
+    return [Length.parsed("--spacing", part) for part in text.split(",")] if text else None
+
+
+def steps_of(spacing: list[Length] | None, model: EnsembleRegressor, at: Fixed | None = None) -> list[float] | None:
+    """The spacing in the user's coordinates. A length is a number of degrees for each of longitude and latitude."""
+    if spacing is None or not any(length.unit for length in spacing):
+        return None if spacing is None else [length.number for length in spacing]
+    columns = varying_columns(model, at)
+    if len(spacing) not in (1, len(columns)):
+        raise UsageError(f"--spacing must be one length, or one for each of {len(columns)} inputs; got {len(spacing)}")
+    lengths = spacing * len(columns) if len(spacing) == 1 else spacing
+    return [_step(length, model, column) for length, column in zip(lengths, columns, strict=True)]
+
+
+def _step(length: Length, model: EnsembleRegressor, column: int) -> float:
+    """A number in the user's unit as it is; a length as the change of the user's input, in the middle of the map."""
+    distance, known = length.in_unit_of("--spacing", model, column), coordinates(model)
+    if known is None or not length.unit:
+        return distance
+    if column not in known.columns:
+        raise UsageError(f"--spacing of {known.names[column]} is no length; give a number in its unit")
+    middle = known.to_model(user_bounds(model).mean(axis=0, keepdims=True))
+    beyond = middle + distance * (np.arange(middle.shape[1]) == column)
+    return float(abs(known.to_user(beyond) - known.to_user(middle))[0, column])
