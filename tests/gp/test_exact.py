@@ -129,6 +129,15 @@ def test_degenerate_rows_are_learned(kernel, X, max_samples):
     assert all(np.isfinite(part).all() for part in (*model.predict(X), *model.posterior(X), model.log_evidence))
 
 
+def test_conditioning_drops_no_row():
+    (X, y), kernel = rows(40, 2), SquaredExponential()
+    learner = learner_of(kernel, 2, max_samples=20)
+    conditioned = learner.condition(learner.quick_fit(X[:20], y[:20]), X[20:], y[20:])
+    whole = learner_of(kernel, 2).quick_fit(X, y)
+    np.testing.assert_array_equal(conditioned.inputs, X)
+    np.testing.assert_allclose(conditioned.predict(X), whole.predict(X), rtol=1e-8)
+
+
 def test_a_quick_fit_is_the_model_of_the_rows():
     X, y = rows(20, 2)
     learner = learner_of(SquaredExponential(), 2)
