@@ -75,10 +75,23 @@ def resident_bytes() -> int:
     return 1024 * int(status["VmRSS"].split()[0])
 
 
+class LinearInterpolation:
+    """Linear interpolation of rows `X` (n, d), `y` (n,); outside, the value of the nearest."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
+        self._linear, self._nearest = (
+            method(X, y, rescale=True) for method in (LinearNDInterpolator, NearestNDInterpolator)
+        )
+
+    def __call__(self, queries: np.ndarray) -> np.ndarray:
+        """Values (m,) at `queries` (m, d)."""
+        values = self._linear(queries)
+        return np.where(np.isnan(values), self._nearest(queries), values)
+
+
 def interpolated(X: np.ndarray, y: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Values (m,) at `queries` (m, d) by linear interpolation of rows `X` (n, d), `y` (n,); outside, of the nearest."""
-    values = LinearNDInterpolator(X, y, rescale=True)(queries)
-    return np.where(np.isnan(values), NearestNDInterpolator(X, y, rescale=True)(queries), values)
+    """Values (m,) at `queries` (m, d) by linear interpolation."""
+    return LinearInterpolation(X, y)(queries)
 
 
 def run_studies(description: str, studies: dict[str, Callable[[Path], list[tuple[str, str]]]], page: str) -> str | None:

@@ -1,12 +1,15 @@
-"""WGPR and other packages that learn online, on one stream: speed, errors, memory.
+"""WGPR and other packages on the same rows: learning, answering, errors, memory. For docs/scale.md.
 
-    python benchmarks/compare.py [--data FOLDER] [--samples 10000] [--only "WGPR;one streamed model"]
-                                 [--rounds 3] [--output compare.jsonl]
+    python benchmarks/compare.py --data FOLDER [--streams "kin40k 10000;magnetic_britain 100000"]
+                                 [--only "WGPR, defaults;linear interpolation"] [--rounds 1]
+                                 [--output compare.jsonl] [--write]
 
-Every competitor runs in a process of its own, on one thread: the same rows in the same order, in batches of 100, with
-50 pseudo-inputs where there are any. FOLDER holds kin40k.npz. Results are lines of JSON; those that are in the file
-already are not measured again, unless other processes kept the machine busy. `pip install ".[compare]"` installs the
-competitors. Ten minutes for each round; `--samples 200` takes one minute.
+Every competitor runs in a process of its own, on one thread: the same rows in the same order, in batches of 100, or all
+at once if it does not learn online. FOLDER holds kin40k.npz and magnetic_britain.npz. Of `magnetic_britain` a tenth of
+the segments is held out, and the first of the others are learned, in the order of the survey. One model for all has 50
+pseudo-inputs for kin40k, as in the paper, and 500 for a survey. Learning and answering may take ten minutes.
+Results are lines of JSON; those that are in the file already are not measured again, unless other processes kept the
+machine busy. `pip install ".[compare]"` installs the competitors. Forty minutes for a round.
 """
 
 import argparse
@@ -24,29 +27,44 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from common import ONE_THREAD, Record, Results, require_data, robot_arm
-from peers import COMPETITORS, Competitor
+from common import ONE_THREAD, ROOT, Record, Results, put_between, require_data
+from peers import BATCH, COMPETITORS, Competitor
 from wgpr.datasets import load
 from wgpr.metrics import scores
 
-REFERENCE, DEFAULTS = "WGPR", "WGPR, defaults"
+DEFAULTS = "WGPR, defaults"
+PAGE, BEGIN, END = ROOT / "docs" / "scale.md", "<!-- measured by benchmarks/compare.py -->", "<!-- end of compare -->"
 N_TEST = 10_000
+TIMEOUT, TOO_LONG = 600.0, "more than 10 minutes"
 BUSY = 1.2  # seconds of learning over seconds of the processor: above this the machine was busy
 
 
-# The stream
+# The streams
 
 
-def stream(arguments: argparse.Namespace) -> tuple[str, dict[str, np.ndarray]]:
-    """Its name, rows to learn in their order, and rows to judge by."""
-    n = arguments.samples
-    if arguments.data is None:
-        X, y = robot_arm(n + N_TEST)
-        return "a synthetic arm", {"X": X[:n], "y": y[:n], "X_test": X[n:], "y_test": y[n:]}
-    data = load("kin40k", arguments.data)
-    return "kin40k", {"X": data.X[:n], "y": data.y[:n], "X_test": data.X_test[:N_TEST], "y_test": data.y_test[:N_TEST]}
+def kin40k(n: int, folder: Path) -> dict[str, np.ndarray]:
+    data = load("kin40k", folder)
+    return {"X": data.X[:n], "y": data.y[:n], "X_test": data.X_test[:N_TEST], "y_test": data.y_test[:N_TEST]}
+
+
+def magnetic_britain(n: int, folder: Path) -> dict[str, np.ndarray]:
+    """The first n rows of segments that are learned, and up to 10,000 of those between them that are held out."""
+    with np.load(folder / "magnetic_britain.npz") as file:
+        X, y, line = file["X"].astype(float), file["y"].astype(float), file["line"]
+    rng, segments = np.random.default_rng(0), np.unique(line)
+    held = np.isin(line, rng.choice(segments, len(segments) // 10, replace=False))
+    last = np.flatnonzero(~held)[n - 1]
+    tested = np.flatnonzero(held[:last])
+    tested = np.sort(rng.permutation(tested)[:N_TEST])
+    return {"X": X[~held][:n], "y": y[~held][:n], "X_test": X[tested], "y_test": y[tested]}
+
+
+STREAMS: dict[str, Callable[[int, Path], dict[str, np.ndarray]]] = {
+    "kin40k": kin40k,
+    "magnetic_britain": magnetic_britain,
+}
+DEFAULT_STREAMS = "kin40k 2000;kin40k 10000;magnetic_britain 2000;magnetic_britain 10000;magnetic_britain 100000"
 
 
 # The competitors, one after the other
@@ -69,7 +87,11 @@ def missing_packages(competitor: Competitor) -> list[str]:
 def run(name: str, folder: Path) -> Record:
     """One competitor in a process of its own."""
     worker = [sys.executable, str(Path(__file__).with_name("peers.py")), name, str(folder), str(time.time())]
-    process = subprocess.run(worker, env=os.environ | ONE_THREAD, capture_output=True, text=True, check=False)
+    environment = os.environ | ONE_THREAD
+    try:
+        process = subprocess.run(worker, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise CompetitorError(TOO_LONG) from None
     if process.returncode:
         lines = process.stderr.strip().splitlines()
         raise CompetitorError(lines[-1] if lines else f"it ended with the code {process.returncode}")
@@ -92,7 +114,9 @@ def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> di
 
 def best(runs: list[Record]) -> Record:
     """Several runs of one competitor as one: each time and rate from the run that was disturbed least."""
-    runs = [run for run in runs if not run["is_disturbed"]] or runs
+    if "failed" in runs[-1]:
+        return runs[-1]
+    runs = [run for run in runs if not run.get("is_disturbed", True)] or runs
     shortest = {name: min(run[name] for run in runs) for name in ("import_seconds", "first_seconds")}
     largest = {name: max(run[name] for run in runs) for name in ("rows_per_second", "queries_per_second")}
     return runs[-1] | shortest | largest
@@ -114,7 +138,9 @@ def measure_all(
         task = bar.add_task("", total=n_rounds * len(competitors))
         for n_done, (name, competitor) in product(range(n_rounds), competitors.items()):
             bar.update(task, description=name)
-            if len(store.matching(facts | {"name": name, "is_disturbed": False})) <= n_done:
+            n_known = len(store.matching(facts | {"name": name, "is_disturbed": False}))
+            has_failed = any("failed" in record for record in store.matching(facts | {"name": name}))
+            if n_known <= n_done and not has_failed:
                 for record in attempt(name, competitor, folder, data["y_test"], console):
                     store.add(facts | record)
             bar.advance(task)
@@ -129,117 +155,103 @@ def attempt(name: str, competitor: Competitor, folder: Path, y_test: np.ndarray,
         result = run(name, folder)
     except CompetitorError as failure:
         console.print(f"{name}: [red]failed[/red]: {failure}", highlight=False)
+        yield {"name": name, "failed": str(failure)}
         return
     result["is_disturbed"] = result["seconds"] > BUSY * result["processor_seconds"]
     if result["is_disturbed"]:
         console.print(f"{name}: other processes kept the machine busy; its times are too long, measure again")
-    about = {"kind": competitor.kind, "learns_online": competitor.learns_online, "is_bounded": competitor.is_bounded}
+    about = {"learns_online": competitor.learns_online, "is_bounded": competitor.is_bounded}
     yield {"name": name, **about, **result, **evaluated(folder, y_test)}
 
 
 # The tables
 
-
-def shown(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+HEADINGS = ("rows/s", "queries/s", "RMSE", "NLPD", "in the 95 % interval", "memory above imports [MB]", "saved [kB]")
 
 
-def ratio(record: Record, reference: Record | None, quantity: str) -> str:
-    return "-" if reference is None else f"{record[quantity] / reference[quantity]:.2f}"
+def cells(record: Record) -> list[str]:
+    """Those of one competitor, without its name."""
+    if "failed" in record:
+        return [record["failed"], *[""] * (len(HEADINGS) - 1)]
+    return [
+        f"{record['rows_per_second']:,.0f}" + (" ?" if record["is_disturbed"] else ""),
+        f"{record['queries_per_second']:,.0f}",
+        f"{record['rmse']:.4g}",
+        "" if record["nlpd"] is None else f"{record['nlpd']:.2f}",
+        "" if record["coverage"] is None else f"{record['coverage']:.1%}",
+        f"{record['megabytes_above_import']:,.0f}",
+        f"{record['bytes'] / 1000:,.0f}",
+    ]
 
 
-def results_table(records: dict[str, Record], title: str) -> Table:
-    reference = records.get(REFERENCE)
-    table = Table(title=title, caption=f"x: over {REFERENCE}; above: memory beyond that of the imports; ?: disturbed")
-    table.add_column("", overflow="fold")
-    for heading in ("import s", "first s", "samples/s", "x", "RMSE", "NLPD", "queries/s", "x", "MB", "above"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("models", "online", "bounded"):
-        table.add_column(heading, justify="right")
-    for name, record in records.items():
-        table.add_row(
-            name,
-            f"{record['import_seconds']:.2f}",
-            f"{record['first_seconds']:.2f}" + ("" if record["first_rows"] == 100 else f" ({record['first_rows']:,})"),
-            f"{record['rows_per_second']:,.0f}" + (" ?" if record["is_disturbed"] else ""),
-            ratio(record, reference, "rows_per_second"),
-            f"{record['rmse']:.3f}",
-            shown(record["nlpd"], ".3f"),
-            f"{record['queries_per_second']:,.0f}",
-            ratio(record, reference, "queries_per_second"),
-            f"{record['megabytes']:.0f}",
-            f"{record['megabytes_above_import']:.0f}",
-            shown(record["models"], ",d"),
-            "yes" if record["learns_online"] else "no",
-            "yes" if record["is_bounded"] else "no",
-        )
-    return table
+def label(record: Record) -> str:
+    """The name; whether it learns online and in bounded memory."""
+    facts = [] if "failed" in record or (record["learns_online"] and record["is_bounded"]) else ["not online"]
+    if facts and record["learns_online"]:
+        facts = ["memory grows"]
+    return ", ".join([record["name"], *(f"*{fact}*" for fact in facts)])
 
 
-def fastest(records: dict[str, Record], is_meant: Callable[[Record], bool]) -> Record | None:
-    return max(filter(is_meant, records.values()), key=lambda record: record["rows_per_second"], default=None)
+def table(records: list[Record], title: str) -> str:
+    """Markdown: a competitor a row, and a sentence that says which are ahead of the default."""
+    lines = [f"| {title} | {' | '.join(HEADINGS)} |", "|---" + "|---:" * len(HEADINGS) + "|"]
+    lines += [f"| {label(record)} | {' | '.join(cells(record))} |" for record in records]
+    return "\n".join(lines) + f"\n\n{ahead(records)}\n"
 
 
-def figures(records: dict[str, Record]) -> Iterator[tuple[str, str, Record | None, Record | None]]:
-    """The question, the quantity, ours and theirs."""
-    rows, queries = "rows_per_second", "queries_per_second"
-    peer = fastest(records, lambda it: it["kind"] != "ours" and it["learns_online"] and it["is_bounded"])
-    yield "WGPR, defaults, over the fastest that learns online in bounded memory", rows, records.get(DEFAULTS), peer
-    streamed = records.get("one streamed model")
-    learners = [record for record in records.values() if record["kind"] == "torch" and record["learns_online"]]
-    peer = min(learners, key=lambda it: it["rmse"], default=None)
-    yield "one streamed model over the most accurate of PyTorch that learns online", rows, streamed, peer
-    peer = fastest(records, lambda it: it["kind"] == "torch")
-    yield "one streamed model over the fastest of PyTorch", rows, streamed, peer
-    exact = next((record for name, record in records.items() if name.startswith("scikit-learn")), None)
-    yield "many models over an exact GP", queries, records.get("WGPR, one model per batch"), exact
-
-
-def figures_table(records: dict[str, Record]) -> Table:
-    """Ratios that matter; what is missing is left out."""
-    table = Table("figure", "of", "ours", "theirs", "ratio", "RMSE, ours", "theirs", title="Figures")
-    units = {"rows_per_second": "samples/s", "queries_per_second": "queries/s"}
-    for question, quantity, one, other in figures(records):
-        if one is not None and other is not None:
-            values = [f"{record[quantity]:,.0f} ({described(record)})" for record in (one, other)]
-            errors = [f"{record['rmse']:.3f}" for record in (one, other)]
-            table.add_row(question, units[quantity], *values, ratio(one, other, quantity), *errors)
-    return table
-
-
-def described(record: Record) -> str:
-    """Its name, and how many models it has if there are several."""
-    n_models = record["models"] or 1
-    return record["name"] if n_models == 1 else f"{record['name']}; {n_models} models"
+def ahead(records: list[Record]) -> str:
+    """Which methods have a smaller error than the default, and by how much."""
+    done = {record["name"]: record for record in records if "failed" not in record}
+    if DEFAULTS not in done:
+        return ""
+    ours = done[DEFAULTS]["rmse"]
+    better = [(name, record["rmse"] / ours) for name, record in done.items() if record["rmse"] < ours]
+    if not better:
+        return "No other method has a smaller error than the default."
+    return (
+        "Errors smaller than the default's: " + "; ".join(f"{name} {ratio:.2f} of it" for name, ratio in better) + "."
+    )
 
 
 def parsed() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder with kin40k.npz; without it, a synthetic arm is learned")
-    parser.add_argument("--samples", type=int, default=10_000, choices=range(100, 10_001), metavar="N", help="rows")
+    parser.add_argument("--data", type=Path, required=True, help="folder with kin40k.npz and magnetic_britain.npz")
+    parser.add_argument("--streams", default=DEFAULT_STREAMS, help="data sets, each with a number of rows; semicolons")
     parser.add_argument("--only", default="", help="names of competitors, separated by semicolons")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each, of which the fastest counts")
     parser.add_argument("--output", type=Path, help="file for the results, lines of JSON")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     arguments = parser.parse_args()
-    if arguments.data is not None:
-        require_data(parser, arguments.data, ["kin40k"])
+    require_data(parser, arguments.data, ["kin40k"])
     return arguments, parser
+
+
+def asked_streams(text: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, int]]:
+    """Names and numbers of rows."""
+    for part in text.split(";"):
+        name, _, n = part.strip().partition(" ")
+        if name not in STREAMS or not n.isdecimal() or int(n) < BATCH:
+            parser.error(f"--streams has {part!r}; each must be one of {', '.join(STREAMS)}, and rows from {BATCH} on")
+        yield name, int(n)
 
 
 def main() -> None:
     arguments, parser = parsed()
-    competitors = chosen(arguments, parser)
-    name, data = stream(arguments)
-    facts, store, console = {"data": name, "samples": arguments.samples}, Results(arguments.output), Console(width=150)
-    try:
-        measure_all(competitors, data, facts, arguments.rounds, store, console)
-    except KeyboardInterrupt:
-        console.print("interrupted; these were done:")
-    all_runs = {name: store.matching(facts | {"name": name}) for name in competitors}
-    records = {name: best(runs) for name, runs in all_runs.items() if runs}
-    console.print(results_table(records, f"{name}, {arguments.samples:,} samples, one thread unless it says otherwise"))
-    if (table := figures_table(records)).row_count:
-        console.print(table)
+    competitors, streams = chosen(arguments, parser), [*asked_streams(arguments.streams, parser)]
+    store, console, tables = Results(arguments.output), Console(width=150), []
+    for name, n in streams:
+        data, facts = STREAMS[name](n, arguments.data), {"data": name, "samples": n}
+        able = {key: it for key, it in competitors.items() if data["X"].shape[1] <= (it.max_inputs or np.inf)}
+        try:
+            measure_all(able, data, facts, arguments.rounds, store, console)
+        except KeyboardInterrupt:
+            console.print("interrupted; these were done:")
+        all_runs = [store.matching(facts | {"name": key}) for key in able]
+        records = [best(runs) for runs in all_runs if runs]
+        tables.append(table(records, f"{name}, {n:,} rows"))
+        console.print(tables[-1], markup=False, highlight=False)
+    if arguments.write:
+        put_between(PAGE, BEGIN, END, "\n".join(tables))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ A worker imports only what its competitor needs, so that time and memory of the 
 
 import argparse
 import json
+import pickle
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +19,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-M, BATCH = 50, 100  # pseudo-inputs and rows of a batch
+BATCH = 100  # rows of a batch
+M = 50  # pseudo-inputs, as in the paper
+M_SURVEY = 500  # of one model for a survey, which 50 cannot follow
 CALIBRATION = 1000  # rows to learn hyperparameters from, where that is done once
-EXACT = 5000  # rows of the exact GP
+MOST_DENSE = 5000  # rows of methods with a dense matrix of all rows
+NEIGHBOURS = 20  # of kriging
+DAMPINGS = (1e-10, 1e-6, 1e-2)  # of the spline, which are tried by cross-validation
 
 # How a regressor of ours is made, its settings, and whether its memory is bounded: not with the paper's settings, which
 # do not limit the number of models.
@@ -55,17 +61,20 @@ class Competitor:
     modules : imported before the clock of learning starts; packages : to be installed for it.
     learns_online : whether hyperparameters are learned with every batch; is_bounded : whether memory is.
     kind : "ours", "torch" or "other".
-    first_rows : rows of the first batch, where hyperparameters are learned once; max_rows : rows that it can learn.
+    first_rows : rows of the first batch, where hyperparameters are learned once; None for all rows at once.
+    max_rows : rows that it can learn, drawn at random from all; max_inputs : that it can have.
+    make : gets the number of inputs, and returns the learner.
     """
 
-    make: Callable[[], Learner]
+    make: Callable[[int], Learner]
     modules: tuple[str, ...]
     packages: tuple[str, ...]
     learns_online: bool
     is_bounded: bool
     kind: str = "other"
-    first_rows: int = BATCH
+    first_rows: int | None = BATCH
     max_rows: int | None = None
+    max_inputs: int | None = None
 
 
 class Ours:
@@ -87,6 +96,13 @@ class Ours:
     @property
     def n_models(self) -> int:
         return self.model.n_models_
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the map file."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save(Path(folder) / "a.map")
+            return (Path(folder) / "a.map").stat().st_size
 
 
 class ExactGP:
@@ -123,16 +139,94 @@ class River:
         return np.array([self.model.predict_one(dict(enumerate(row))) for row in X.tolist()]), None
 
 
+class Interpolation:
+    """SciPy's linear interpolation between all rows."""
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        self.values = import_module("common").LinearInterpolation(X, y)
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        return self.values(X), None
+
+
+class Kriging:
+    """Ordinary kriging by the nearest neighbours of each query, with an exponential variogram and a nugget.
+
+    The variogram is fitted to pairs of 2,000 rows with their 100 nearest neighbours, in 15 bins of as many pairs.
+    """
+
+    queries_at_a_time = 2000
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        from scipy.optimize import curve_fit
+        from scipy.spatial import cKDTree
+
+        self.tree, self.y = cKDTree(X), y
+        rows = np.random.default_rng(0).permutation(len(y))[:2000]
+        distances, others = self.tree.query(X[rows], min(101, len(y)))
+        halves = 0.5 * (y[rows, None] - y[others[:, 1:]]) ** 2
+        order = np.argsort(distances[:, 1:], axis=None)
+        h, gamma = (
+            np.array([part.mean() for part in np.array_split(values.ravel()[order], 15)])
+            for values in (distances[:, 1:], halves)
+        )
+        start = [0.1 * gamma[-1], gamma[-1], h[-1] / 2.0]
+        bounds = [0.0, 1e-6 * gamma[-1], 1e-3 * h[-1]], [10.0 * gamma[-1], 100.0 * gamma[-1], 100.0 * h[-1]]
+        self.nugget, self.sill, self.range = curve_fit(_semivariance, h, gamma, start, bounds=bounds)[0]
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        parts = np.split(X, range(self.queries_at_a_time, len(X), self.queries_at_a_time))
+        means, variances = zip(*map(self._predicted, parts), strict=True)
+        return np.concatenate(means), np.sqrt(np.concatenate(variances))
+
+    def _predicted(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Solve `[gamma, 1; 1, 0] [weights; mu] = [gamma_0; 1]` for each query."""
+        distances, nearest = self.tree.query(X, NEIGHBOURS)
+        points, variogram = self.tree.data[nearest], (self.nugget, self.sill, self.range)
+        between = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
+        system = np.ones((len(X), NEIGHBOURS + 1, NEIGHBOURS + 1))
+        system[:, :-1, :-1] = _semivariance(between, *variogram)
+        diagonal = np.arange(NEIGHBOURS)
+        system[:, diagonal, diagonal] = -1e-6 * self.sill  # rows at one place have a solution, too
+        system[:, -1, -1] = 0.0
+        right = np.ones((len(X), NEIGHBOURS + 1))
+        right[:, :-1] = _semivariance(distances, *variogram)
+        weights = np.linalg.solve(system, right[:, :, None])[:, :, 0]
+        mean = (weights[:, :-1] * self.y[nearest]).sum(axis=1)
+        return mean, np.maximum((weights * right).sum(axis=1), 1e-12 * self.sill)
+
+
+def _semivariance(h: np.ndarray, nugget: float, sill: float, length: float) -> np.ndarray:
+    return nugget + sill * -np.expm1(-h / length)
+
+
+class VerdeSpline:
+    """verde's biharmonic spline on medians of blocks, with the damping that cross-validation prefers."""
+
+    def learn(self, X: np.ndarray, y: np.ndarray) -> None:
+        import verde
+
+        spacing = float(np.sqrt(np.prod(np.ptp(X, axis=0)) / MOST_DENSE))
+        coordinates, values = verde.BlockReduce(np.median, spacing).filter(tuple(X.T), y)
+        self.model = verde.SplineCV(dampings=DAMPINGS).fit(coordinates, values)
+
+    def predict(self, X: np.ndarray) -> Prediction:
+        return self.model.predict(tuple(X.T)), None
+
+
 class Standardised:
-    """Another learner in units in which the first rows have mean 0 and deviation 1."""
+    """Another learner in units in which all rows have mean 0 and deviation 1.
+
+    A stream does not know these: the first rows of a survey are a short line. Here they are given away.
+    """
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self.centre: np.ndarray | None = None
+
+    def know_rows(self, X: np.ndarray, y: np.ndarray) -> None:
+        self.centre, self.spread, self.mean, self.scale = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
-        if self.centre is None:
-            self.centre, self.spread, self.mean, self.scale = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
         self.learner.learn((X - self.centre) / self.spread, (y - self.mean) / self.scale)
 
     def predict(self, X: np.ndarray) -> Prediction:
@@ -142,7 +236,7 @@ class Standardised:
 
 def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
     return Competitor(
-        lambda: Ours(maker, settings),
+        lambda _: Ours(maker, settings),
         modules=("wgpr.estimators.regressors",),  # `import wgpr` alone imports nothing else
         packages=(),
         learns_online=True,
@@ -157,9 +251,10 @@ def gaussian_process(module: str, name: str, settings: dict[str, Any], **facts: 
     PyTorch puts off a half of its import until an optimiser is made; here it is done with the rest of the import.
     """
 
-    def make() -> Learner:
+    def make(n_inputs: int) -> Learner:
         import_module("torch").set_num_threads(1)
-        return Standardised(getattr(import_module(module), name)(n_inducing=M, **settings))
+        n_inducing = M_SURVEY if n_inputs == 2 else M
+        return Standardised(getattr(import_module(module), name)(n_inducing=n_inducing, **settings))
 
     packages = ("torch",) if module == "streaming_torch" else ("torch", "gpytorch")
     return Competitor(make, (module, "torch._dynamo"), packages, is_bounded=True, kind="torch", **facts)
@@ -168,11 +263,18 @@ def gaussian_process(module: str, name: str, settings: dict[str, Any], **facts: 
 def river(module: str, make: Callable[[Any], Any], is_bounded: bool) -> Competitor:
     """`make` gets the module and returns a regressor; none of them has hyperparameters that it learns."""
     return Competitor(
-        lambda: River(make(import_module(module))),
+        lambda _: River(make(import_module(module))),
         modules=(module, "river.preprocessing"),
         packages=("river",),
         learns_online=False,
         is_bounded=is_bounded,
+    )
+
+
+def offline(make: Callable[[], Learner], module: str, package: str, **limits: int) -> Competitor:
+    """A method that needs all rows at once."""
+    return Competitor(
+        lambda _: make(), (module,), (package,), learns_online=False, is_bounded=False, first_rows=None, **limits
     )
 
 
@@ -191,15 +293,12 @@ COMPETITORS: dict[str, Competitor] = {
     "GPyTorch, variational conditioning": gaussian_process(
         "variational_gpytorch", "ConditionedGP", CONDITIONED, learns_online=False, first_rows=CALIBRATION
     ),
-    "scikit-learn, exact GP of 5,000 rows": Competitor(
-        lambda: Standardised(ExactGP()),
-        modules=("sklearn.gaussian_process",),
-        packages=("scikit-learn",),
-        learns_online=False,
-        is_bounded=False,
-        first_rows=EXACT,
-        max_rows=EXACT,
+    "scikit-learn, exact GP of 5,000 rows": offline(
+        lambda: Standardised(ExactGP()), "sklearn.gaussian_process", "scikit-learn", max_rows=MOST_DENSE
     ),
+    "linear interpolation": offline(Interpolation, "common", "scipy", max_inputs=2),
+    "kriging by 20 neighbours": offline(Kriging, "scipy.optimize", "scipy"),
+    "verde, spline of 5,000 blocks": offline(VerdeSpline, "verde", "verde", max_inputs=2),
     "river, nearest neighbours": river(
         "river.neighbors", lambda it: it.KNNRegressor(engine=it.LazySearch(window_size=10_000)), is_bounded=True
     ),
@@ -227,6 +326,7 @@ def peak_megabytes() -> float:
 
 def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> tuple[float, float, float]:
     """Seconds of the first batch and of all, and seconds of the processor for all."""
+    getattr(learner, "know_rows", lambda *_: None)(X, y)
     started, processor_started = perf_counter(), process_time()
     learner.learn(X[:first_rows], y[:first_rows])
     first = perf_counter() - started
@@ -253,14 +353,17 @@ def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[
     import_seconds, imported_megabytes = time.time() - launched, peak_megabytes()
     with np.load(path) as file:
         data = dict(file)
-    X, y = (data[name][: competitor.max_rows] for name in ("X", "y"))
-    learner = competitor.make()
-    first_seconds, seconds, processor_seconds = learn(learner, X, y, competitor.first_rows)
+    X, y = data["X"], data["y"]
+    if competitor.max_rows is not None and len(y) > competitor.max_rows:
+        rows = np.random.default_rng(0).permutation(len(y))[: competitor.max_rows]
+        X, y = X[rows], y[rows]
+    learner, first_rows = competitor.make(X.shape[1]), min(competitor.first_rows or len(y), len(y))
+    first_seconds, seconds, processor_seconds = learn(learner, X, y, first_rows)
     prediction, answer_seconds = answer(learner, data["X_test"])
     megabytes = peak_megabytes()
     return {
         "rows": len(y),
-        "first_rows": min(competitor.first_rows, len(y)),
+        "first_rows": first_rows,
         "import_seconds": import_seconds,
         "first_seconds": first_seconds,
         "seconds": seconds,
@@ -270,6 +373,7 @@ def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[
         "megabytes": megabytes,
         "megabytes_above_import": megabytes - imported_megabytes,
         "models": getattr(learner, "n_models", None),
+        "bytes": learner.n_bytes if isinstance(learner, Ours) else len(pickle.dumps(learner)),
     }, prediction
 
 
