@@ -84,6 +84,16 @@ def test_spikes_make_no_difference_between_one_and_many():
     assert_same(learned(X, y, sizes=[1] * 280)[0], learned(X, y)[0])
 
 
+def test_rows_of_next_to_no_weight_make_no_difference_between_one_and_many():
+    """They do not say how far values may deviate, in this call or in an earlier one."""
+    rng, weights = np.random.default_rng(1), np.ones(38)
+    X = rng.uniform(-2.0, 2.0, (38, 1))
+    y = np.sin(2.0 * X) + 0.01 * rng.normal(size=X.shape)
+    y[30], weights[30] = 2.9, 1e-6
+    y[31] = 4.0  # a spike, out of reach of all but the row before
+    assert_same(learned(X, y, weights, sizes=[1] * 18)[0], learned(X, y, weights)[0])
+
+
 # Number of territories
 
 

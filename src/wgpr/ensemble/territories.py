@@ -248,7 +248,7 @@ class Learning:
     def _learn_some(self, X: Array, y: Array, weights: Array) -> None:
         owners, start = route(self.cuts, X), 0
         while start < len(y):
-            stop, number = self._next_look(owners, y, start)
+            stop, number = self._next_look(owners, y, weights, start)
             for owner in set(owners[start:stop].tolist()):
                 rows = start + np.flatnonzero(owners[start:stop] == owner)
                 visited = self.n_learned + int(rows[-1]) - start + 1
@@ -261,23 +261,25 @@ class Learning:
                     owners[stop:] = route(self.cuts, X[stop:])
             start = stop
 
-    def _next_look(self, owners: Indices, y: Array, start: int) -> tuple[int, int | None]:
+    def _next_look(self, owners: Indices, y: Array, weights: Array, start: int) -> tuple[int, int | None]:
         """The next row at which a territory must be looked at, plus one, and the number of that territory."""
         stop, number = len(owners), None
         for owner in sorted(set(owners[start:].tolist())):
             rows = start + np.flatnonzero(owners[start:stop] == owner)
-            place = self._first_due(self.models[owner], y[rows])
+            place = self._first_due(self.models[owner], y[rows], weights[rows])
             if place is not None:
                 stop, number = int(rows[place]) + 1, owner
         return stop, number
 
-    def _first_due(self, territory: Territory, y: Array) -> int | None:
-        """Which of the next rows `y` (n, k) of a territory makes a look at it due; None if none does."""
+    def _first_due(self, territory: Territory, y: Array, weights: Array) -> int | None:
+        """Which of the next rows `y` (n, k), with weights (n,), makes a look at a territory due; None if none does."""
         n_until_full = self.room(territory) + 1 - len(territory.data)
         n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
         due = max(1, min(n_until_full, n_until_grown)) - 1
         deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
-        reach = np.maximum.accumulate(np.concatenate([[territory.largest_deviation], deviation]))[:-1]
+        is_trusted = weights[: due + 1] / territory.theta.noise**2 >= territory.least_trusted
+        trusted = np.where(is_trusted, deviation, 0.0)
+        reach = np.maximum.accumulate(np.concatenate([[territory.largest_deviation], trusted]))[:-1]
         out = np.flatnonzero(deviation > _OUT_OF_REACH * np.maximum(reach, territory.theta.amplitude))
         first = min(due, int(out[0])) if len(out) else due
         return first if first < len(y) else None

@@ -169,9 +169,17 @@ class Territory(PickledByFields):
         return self.data.united()
 
     @cached_property
+    def least_trusted(self) -> float:
+        """Least precision of a row that says how large the field is; it stays the same until the next look."""
+        precision = self.known.precision[self.known.is_row]
+        typical = np.median(precision) if len(precision) else self.theta.noise**-2
+        return _LEAST_TRUSTED * float(typical)
+
+    @cached_property
     def largest_deviation(self) -> float:
-        """Largest deviation of a value from the prior mean, outliers left out."""
-        return float(np.abs(self.data.t[_are_trusted(self.data)] - self.mean).max())
+        """Largest deviation of a value from the prior mean, outliers and rows of next to no weight left out."""
+        is_trusted = ~self.data.is_row | (self.data.precision >= self.least_trusted)
+        return float(np.abs(self.data.t[is_trusted] - self.mean).max(initial=0.0))
 
     @cached_property
     def _alone(self) -> Posterior:
