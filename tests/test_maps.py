@@ -139,6 +139,17 @@ def test_rows_that_wait_are_saved(regressor, tmp_path):
     assert_same_learning(saved_and_loaded(estimator, tmp_path).flush(), estimator.flush())
 
 
+@pytest.mark.parametrize(("first", "later"), [(1.0, 1e98), (0.0, 1e-70), (0.0, 1e-200)])
+def test_extreme_numbers_are_saved(first, later, tmp_path):
+    """They follow a first batch whose unit is far from theirs."""
+    rng = np.random.default_rng(1)
+    scale, X = np.where(np.arange(60) < BATCH, first, later), rng.normal(size=(60, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    for rows, targets in ((scale[:, None] * X, y), (X, scale * y)):
+        estimator = small(WGPRegressor).partial_fit(rows, targets)
+        assert_same_learning(saved_and_loaded(estimator, tmp_path), estimator)
+
+
 @every_estimator
 def test_arrays_of_a_loaded_model_are_read_only(regressor, tmp_path):
     for model in saved_and_loaded(fitted(regressor), tmp_path).models_:

@@ -17,8 +17,9 @@ from wgpr.gp.linalg import Array, columns
 
 _STEPS = 2.0**26
 
-# Inputs and targets are clipped to this many units from the origin, so that squares do not overflow.
-_FAR = 1e60
+# Inputs and targets are clipped to this many units from the origin, so that squares do not overflow. Those that are not
+# rounded are at the origin if they are nearer than this, so that inverse squares do not overflow either.
+_FAR, _NEAR = 1e60, 1e-50
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +80,12 @@ class Units:
     def inputs(self, X: Array) -> Array:
         """The user's inputs (n, d) in these units."""
         relative = ((X - self.origin) / self.spread).clip(-_FAR, _FAR)
-        return np.where(self.rounds_inputs, _rounded(relative), relative) * self.ratio
+        return np.where(self.rounds_inputs, _rounded(relative), _without_tiny(relative)) * self.ratio
 
     def targets(self, y: Array) -> Array:
         """The user's targets (n,) or (n, k) in these units."""
         relative = ((y - self.target_offset) / self.target_scale).clip(-_FAR, _FAR)
-        return np.where(self.rounds_target, _rounded(relative), relative)
+        return np.where(self.rounds_target, _rounded(relative), _without_tiny(relative))
 
     def inputs_for_user(self, X: Array) -> Array:
         """Inputs (n, d) of these units in the user's."""
@@ -112,3 +113,7 @@ def _typical_deviation(X: Array, centre: Array | float, otherwise: Array | float
 
 def _rounded(values: Array) -> Array:
     return np.round(values * _STEPS) / _STEPS
+
+
+def _without_tiny(values: Array) -> Array:
+    return np.where(np.abs(values) < _NEAR, 0.0, values)

@@ -24,7 +24,8 @@ from wgpr.io.arrays import Reader, Shape, read_array, rounded, split, to_32_bits
 from wgpr.io.container import Arrays, MapError, require
 
 # Larger hyperparameters, or smaller than the inverse, and such precisions would leave the range of float64 in products.
-_LARGEST_THETA, _LARGEST_PRECISION, _LARGEST_INPUT = 1e60, 1e130, 1e61
+# Inputs are at most 1e60 (`Units`), and length-scales a hundred times as long.
+_LARGEST_THETA, _LARGEST_PRECISION, _LARGEST_INPUT = 1e63, 1e130, 1e61
 
 # Precisions below this mean nothing, and float32 holds them.
 _LEAST_COMPACT_PRECISION = 1e-30
