@@ -127,6 +127,22 @@ def test_units_make_no_difference(boats, fleet):
     np.testing.assert_allclose([1e2 * mean, 1e2 * std], expected, atol=0.05)
 
 
+@pytest.mark.parametrize(("length", "scale"), [(1e98, 1.0), (1e-98, 1.0), (1.0, 1e98), (1.0, 1e-98)])
+def test_units_may_be_far_apart(length, scale, tmp_path):
+    """The map answers, and can be saved and loaded."""
+    X, y = rows([0, 0], [3, 3], 300, 1)
+    other = WGPRegressor().fit(length * X, scale * y)
+    for n in (200, 400):
+        X, y = rows([0, 0], [3, 3], n, 2)
+        both = merge(WGPRegressor().fit(X, y), other)
+        both.save(tmp_path / "both.map")
+        for queries in (X, length * X):
+            mean, std = load(tmp_path / "both.map").predict(queries, return_std=True)
+            assert np.isfinite(mean).all()
+            assert np.isfinite(std).all()
+            assert (std > 0).all()
+
+
 def test_a_few_rows_are_a_map():
     big, small = learned(*WEST), learned([6.0, 4.0], [6.5, 4.5], 7, 3)
     both = merge(small, big)

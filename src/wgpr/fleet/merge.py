@@ -17,10 +17,14 @@ from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
 from wgpr.fleet.offsets import NoOverlapError, Offset, estimated_offsets
+from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.gp.pseudodata import PseudoData
 from wgpr.io.coordinates import coordinates
 from wgpr.rules.calibration import Calibration
+
+# Limits of numbers in the units of another map, as `Units` has them for rows, so that squares do not overflow.
+_FAR, _LEAST_PRECISION, _MOST_PRECISION = 1e60, 1e-250, 1e120
 
 
 def merge(*maps: Any, align: bool = False) -> Any:
@@ -203,15 +207,18 @@ def _converted(model: Territory, own: Units, units: Units) -> Territory:
     """A territory of units of its own in those of another map."""
     data = model.data
     length, factors = own.length / units.length, np.ravel(own.target_scale) / np.ravel(units.target_scale)
-    factor = float(np.exp(np.log(factors).mean()))  # outputs share amplitude, noise and precisions
+    factor = float(np.exp(np.log(factors).mean()).clip(1.0 / _FAR, _FAR))  # outputs share amplitude, noise, precisions
     offset = (np.ravel(own.target_offset) - np.ravel(units.target_offset)) / np.ravel(units.target_scale)
     Z = units.inputs(own.inputs_for_user(data.Z))
+    t = (offset + factors * data.t).clip(-_FAR, _FAR)
+    precision = (data.precision / factor**2).clip(_LEAST_PRECISION, _MOST_PRECISION)
+    theta = model.theta.scaled(length, factor).to_vector().clip(1.0 / _FAR, _FAR)
     return replace(
         model,
-        theta=model.theta.scaled(length, factor),
-        mean=offset + factors * model.mean,
-        data=PseudoData(Z, offset + factors * data.t, data.precision / factor**2, data.is_row),
-        spread=model.spread * length,
+        theta=Hyperparameters.from_vector(theta, len(length)),
+        mean=(offset + factors * model.mean).clip(-_FAR, _FAR),
+        data=PseudoData(Z, t, precision, data.is_row),
+        spread=np.minimum(model.spread * length, _FAR),
     )
 
 
