@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -256,6 +258,26 @@ def test_a_killed_process_is_replaced(monkeypatch):
     assert model.n_samples_seen_ == 3000
     assert errors(model)[0] < 1.2 * error_alone(3000)
     assert not Path(folder).exists()
+
+
+ORPHANS = """
+import os, numpy as np
+from wgpr import ShardedRegressor
+
+X = np.random.default_rng(0).uniform(0, 10, (600, 2))
+fleet = ShardedRegressor(n_shards=2)
+fleet.prepare(X, X[:, 0])
+fleet.partial_fit(X, X[:, 0])
+print(*fleet._coordinator.process_ids(), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_workers_end_if_the_coordinator_is_killed():
+    with subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True) as coordinator:
+        told, _ = coordinator.communicate(timeout=60)  # it ends when no worker has the output open any more
+    assert coordinator.returncode == -signal.SIGKILL
+    assert len(told.split()) == 2
 
 
 @pytest.mark.usefixtures("here")

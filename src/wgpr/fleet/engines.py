@@ -6,6 +6,8 @@ finds what it had taken. Calls that were under way when it died raise `WorkerDie
 
 import os
 import signal
+import threading
+import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from typing import Any
@@ -51,7 +53,7 @@ class ProcessEngine(Engine):
     def _start(self) -> Any:
         from loky import ProcessPoolExecutor
 
-        arguments = (self._folder, self._beginning)
+        arguments = (self._folder, self._beginning, os.getpid())
         options = {"env": {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}}  # a worker that has learned much is not replaced
         return ProcessPoolExecutor(max_workers=1, initializer=_start_worker, initargs=arguments, **options)
 
@@ -85,10 +87,18 @@ class ProcessEngine(Engine):
 _worker: Worker | None = None
 
 
-def _start_worker(folder: str, beginning: WGPRegressor) -> None:
+def _start_worker(folder: str, beginning: WGPRegressor, parent: int) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started the fleet
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _worker = Worker(folder, beginning)
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after the one that started it, which may be killed. What was taken is in the journals."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _call_worker(method: str, *arguments: Any) -> Any:
