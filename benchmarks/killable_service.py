@@ -36,7 +36,7 @@ def flight_rows(n: int) -> Array:
 
 
 class Service:
-    """A running service in a process group of its own, at a free port of this machine.
+    """A running service in a process group of its own, at a port of this machine, by default any that is free.
 
     around : a command that runs it, such as strace; prepare : is called in the child before it begins.
     """
@@ -46,12 +46,13 @@ class Service:
         folder: Path,
         log: Path,
         *,
+        port: int = 0,
         snapshot_seconds: float = SNAPSHOT_SECONDS,
         around: Sequence[str] = (),
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.folder, self.log = folder, log
-        command = [*around, sys.executable, CHILD, snapshot_seconds, folder, "--port", 0, "--writers", 1]
+        command = [*around, sys.executable, CHILD, snapshot_seconds, folder, "--port", port, "--writers", 1]
         self.process = subprocess.Popen(
             list(map(str, command)),
             bufsize=0,
