@@ -240,6 +240,19 @@ def test_a_service_that_has_never_answered_is_given_up_soon(url, pauses):
         with pytest.raises(MapServiceError, match="does not answer"):
             lake.partial_fit(survey(3)[X], survey(3)[Y])
         assert sum(pauses) == 10.0
+    with Map(url, patience=20.0) as lake:
+        failing(lake, *[refused] * 1000)
+        with pytest.raises(MapServiceError, match="does not answer"):
+            lake.partial_fit(survey(3)[X], survey(3)[Y])
+        assert sum(pauses) == 30.0
+
+
+def test_a_service_that_is_being_started_has_answered(lake, pauses):
+    lake._has_answered = False
+    way = failing(lake, refused, *[answering(503)] * 30)
+    lake.partial_fit(survey(3)[X], survey(3)[Y])
+    assert len(way.requests) == 32
+    assert sum(pauses) > 10.0
 
 
 def test_answers_are_asked_for_again(lake, pauses):

@@ -39,7 +39,8 @@ _PASSING = {408, 429, 503}
 # Seconds between two attempts, at first and at most; and between two looks at what is learned.
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _LOOK, _LONGEST_LOOK = 0.002, 0.2
-_FIRST_PATIENCE = 10.0  # for a service that has never answered
+# Seconds for which a request is repeated, and those if the service has never answered; and until a connection is there.
+_PATIENCE, _FIRST_PATIENCE, _CONNECT = 300.0, 10.0, 10.0
 
 _logger = logging.getLogger(__name__)
 
@@ -71,17 +72,19 @@ class Map:
     token : that the service asks for, if it does.
     timeout : seconds until an attempt is given up.
     patience : seconds for which `partial_fit` and `predict` try again while the service does not answer or is too busy.
-        One that has never answered is given 10 s at the most: its address may be wrong.
+        By default 300, and 10 if it has never answered: its address may be wrong.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 70.0, *, patience: float = 300.0) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, timeout: float = 70.0, *, patience: float | None = None
+    ) -> None:
         self.url, self._patience = url.rstrip("/"), patience
         if not re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?/maps/[^/\s?#]+", self.url):
             raise ValueError(f"url must be that of a map, such as http://127.0.0.1:8000/maps/lake; got {url!r}")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("token must have printable ASCII characters only")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._client = httpx.Client(headers=headers, timeout=timeout)
+        self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT)))
         self._has_answered = False
         self._definition: dict[str, Any] | None = None
         self._n_accepted = self._n_learned = 0  # rows of the map up to the last that was sent, and that are learned
@@ -176,7 +179,7 @@ class Map:
         parameters |= {"force": "true"} if force else {}
         content = {name: values.tolist() for name, values in part.items()}
         headers = {"Idempotency-Key": str(uuid4())}
-        response = self._request("POST", "/rows", content, parameters, headers, patience=self._patience)
+        response = self._request("POST", "/rows", content, parameters, headers, is_patient=True)
         self._n_accepted = response.json()["sequence"]
         if response.status_code == 200:
             self._n_learned = self._n_accepted
@@ -186,7 +189,7 @@ class Map:
         for pause in _pauses(_LOOK, _LONGEST_LOOK):
             if self._n_learned >= self._n_accepted:
                 return
-            summary = self._request("GET", patience=self._patience).json()
+            summary = self._request("GET", is_patient=True).json()
             self._n_learned = summary["rows_learned"]
             if summary["rows_seen"] < self._n_accepted:
                 raise MapServiceError("the map was deleted meanwhile, or replaced by another one; send the rows again")
@@ -216,7 +219,7 @@ class Map:
         parts = []
         for first in range(0, n_places, _PART):
             content = {name: values[first : first + _PART].tolist() for name, values in inputs.items()}
-            parts.append(self._request("POST", "/predict", content, parameters, patience=self._patience).json())
+            parts.append(self._request("POST", "/predict", content, parameters, is_patient=True).json())
         return {name: np.concatenate([np.array(part[name]) for part in parts]) for name in parts[0]}
 
     # Columns
@@ -225,7 +228,7 @@ class Map:
     def _names(self) -> dict[str, Any]:
         """Names of the columns, as the service has them."""
         if self._definition is None:
-            self._definition = self._request("GET", patience=self._patience).json()["definition"]
+            self._definition = self._request("GET", is_patient=True).json()["definition"]
         return self._definition
 
     def _checked_inputs(self, X: Any) -> dict[str, Array]:
@@ -262,13 +265,13 @@ class Map:
         parameters: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        patience: float = 0.0,
+        is_patient: bool = False,
     ) -> httpx.Response:
-        """The answer of the service. Requests that may succeed later are repeated for `patience` seconds."""
+        """The answer of the service. Requests that may succeed later are repeated if `is_patient`."""
         body = None if content is None else json.dumps(content, allow_nan=False).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         options: dict[str, Any] = {"content": body, "params": parameters, "headers": {**kind, **(headers or {})}}
-        deadline: float | None = None
+        failed_at: float | None = None
         for pause in _pauses(_PAUSE, _LONGEST_PAUSE):
             try:
                 response = self._client.request(method, f"{self.url}{path}", **options)
@@ -278,17 +281,21 @@ class Map:
                 problem = _problem(response)
             except httpx.TransportError as error:
                 problem = MapServiceError(f"{self.url} does not answer ({error or type(error).__name__})")
-                if not self._has_answered:
-                    patience = min(patience, _FIRST_PATIENCE)
             now = time.monotonic()
-            if deadline is None:
-                deadline = now + patience
+            failed_at = now if failed_at is None else failed_at
+            patience = self._seconds_of_patience() if is_patient else 0.0
+            deadline = failed_at + patience
             if problem.status not in {None, *_PASSING} or now >= deadline:
                 raise problem
             if pause == _PAUSE:
                 _logger.warning("%s; trying again for %.0f s", problem, patience)
             time.sleep(min(max(pause, problem._retry_after), deadline - now))
         raise AssertionError("pauses have no end")
+
+    def _seconds_of_patience(self) -> float:
+        if self._patience is not None:
+            return self._patience
+        return _PATIENCE if self._has_answered else _FIRST_PATIENCE
 
 
 def _pauses(first: float, longest: float) -> Iterator[float]:

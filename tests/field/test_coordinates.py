@@ -11,6 +11,7 @@ import xarray as xr
 import nmea_logs as logs
 from command_line import child
 from wgpr import WGPRegressor, apply, diff, load, predict_at
+from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, coordinates_of, recognised, user_bounds
@@ -288,10 +289,25 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
     assert wgpr("grid", "lake.map", "--spacing", "0.05 km,50 m", "-o", "two.nc")[0] == 0
     with xr.open_dataset("lake.nc") as one, xr.open_dataset("two.nc") as two:
         assert one["mean"].shape == two["mean"].shape
-    for wrong, told in (("50 cubits", "unit of length"), ("50m,50m,50m", "one for each of 2"), ("m", "such as 500m")):
+    for wrong, told in (
+        ("-50m", "above 0"),
+        ("50 cubits", "unit of length"),
+        ("50m,50m,50m", "one for each of 2"),
+        ("m", "such as 500m"),
+    ):
         code, _, said = wgpr("grid", "lake.map", "--spacing", wrong, "-o", "wrong.nc")
         assert code == 2
         assert told in said
+
+
+@pytest.mark.parametrize(("longitude", "latitude"), [(0.0, 86.0), (90.0, 86.0), (150.0, -85.0), (179.0, 60.0)])
+def test_a_spacing_in_metres_everywhere(longitude, latitude):
+    """Near the poles the axes of the metric system are not those of longitude and latitude."""
+    model = learned(survey() * [1.0, 1.0, 1.0] + [longitude - logs.LONGITUDE, latitude - logs.LATITUDE, 0.0])
+    east, north = steps_of(parse_spacing("50m"), model)
+    middle = user_bounds(model).mean(axis=0)
+    places = model.crs_.places(middle + [[0.0, 0.0], [east, 0.0], [0.0, north]])
+    np.testing.assert_allclose(np.linalg.norm(places[1:] - places[0], axis=1), 50.0, rtol=1e-3)
 
 
 def test_fit_recognises_longitude_and_latitude(wgpr):

@@ -243,6 +243,17 @@ def test_degrees_have_the_shape_of_the_ground(open_page, service):
     assert float(metres) == pytest.approx(expected, rel=0.05)
 
 
+def test_a_unit_in_a_name_is_no_html(open_page, service):
+    names = ["x [<b>km</b>]", "y"]
+    path = make_map(service.client, "names", inputs=names)
+    learn(service.client, path, survey(50), [*names, "depth"])
+    page = open_page("names")
+    wait_until_drawn(page)
+    bar = page.locator(".leaflet-control-scale-line")
+    assert "<b>km</b>" in bar.inner_text()
+    assert bar.locator("b").count() == 0
+
+
 def test_an_empty_map_says_so(open_page):
     page = open_page("empty")
     page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")

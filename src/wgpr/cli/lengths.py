@@ -19,6 +19,9 @@ _WORDS = {
 }  # fmt: skip
 
 
+_SMALL = 1e-3  # change of a coordinate by which its metres are measured
+
+
 class Length(NamedTuple):
     """A number with a unit of `_METRES`; without a unit ("") it is in that of a map's inputs."""
 
@@ -64,11 +67,12 @@ def steps_of(spacing: list[Length] | None, model: EnsembleRegressor, at: Fixed |
 
 def _step(length: Length, model: EnsembleRegressor, column: int) -> float:
     """A number in the user's unit as it is; a length as the change of the user's input, in the middle of the map."""
-    distance, known = length.in_unit_of("--spacing", model, column), coordinates(model)
+    known = coordinates(model)
     if known is None or not length.unit:
-        return distance
+        return length.in_unit_of("--spacing", model, column)
     if column not in known.columns:
-        raise UsageError(f"--spacing of {known.names[column]} is no length; give a number in its unit")
-    middle = known.to_model(user_bounds(model).mean(axis=0, keepdims=True))
-    beyond = middle + distance * (np.arange(middle.shape[1]) == column)
-    return float(abs(known.to_user(beyond) - known.to_user(middle))[0, column])
+        raise UsageError(f"--spacing of {known.names[column]} must be a number in its unit")
+    middle = user_bounds(model).mean(axis=0, keepdims=True)
+    near = middle + _SMALL * (np.arange(middle.shape[1]) == column)
+    metres = np.linalg.norm((known.places(near) - known.places(middle))[0, list(known.columns)])
+    return length.in_unit_of("--spacing", model, column) * _SMALL / float(metres)

@@ -101,7 +101,8 @@ export class Surface {
         const length = power * [5, 2, 1].find((factor) => factor * power <= most * (1 + 1e-9));
         const isLong = inMetres && length >= 1000;
         const label = `${Number((isLong ? length / 1000 : length).toPrecision(1))} ${isLong ? "km" : inMetres ? "m" : unit}`;
-        this._updateScale(this._mScale, label.trim(), length / most);
+        this._updateScale(this._mScale, "", length / most);
+        this._mScale.textContent = label.trim(); // a name is no HTML
       },
     });
     return new Bar({ imperial: false, maxWidth: 120 });
@@ -274,9 +275,12 @@ const namesOf = ({ columns, inputs }) => columns.map((column) => inputs[column])
 /** The units that stand in the names of the inputs, in brackets. */
 const unitsOf = (summary) => namesOf(summary).map((name) => /[[(](.*?)[\])]/.exec(name)?.[1]);
 
+const [LONGITUDE, LATITUDE] = ["lon|lng|long|longitude", "lat|latitude"].map(
+  (words) => new RegExp(`^(${words})(_?deg(rees)?|_?dd)?(?![a-z])`, "i"));
+
 function areDegrees(summary) {
   const names = namesOf(summary);
-  return Boolean(summary.plane) && /^(lon|lng)/i.test(names[0]) && /^lat/i.test(names[1]);
+  return Boolean(summary.plane) && LONGITUDE.test(names[0]) && LATITUDE.test(names[1]);
 }
 
 /** Units of the second axis as long as one of the first: one, unless they are degrees, or of different kinds and sizes. */
