@@ -160,7 +160,7 @@ def attempt(name: str, competitor: Competitor, folder: Path, y_test: np.ndarray,
     result["is_disturbed"] = result["seconds"] > BUSY * result["processor_seconds"]
     if result["is_disturbed"]:
         console.print(f"{name}: other processes kept the machine busy; its times are too long, measure again")
-    about = {"learns_online": competitor.learns_online, "is_bounded": competitor.is_bounded}
+    about = {"is_offline": competitor.first_rows is None, "is_bounded": competitor.is_bounded}
     yield {"name": name, **about, **result, **evaluated(folder, y_test)}
 
 
@@ -186,10 +186,11 @@ def cells(record: Record) -> list[str]:
 
 def label(record: Record) -> str:
     """The name; whether it learns online and in bounded memory."""
-    facts = [] if "failed" in record or (record["learns_online"] and record["is_bounded"]) else ["not online"]
-    if facts and record["learns_online"]:
-        facts = ["memory grows"]
-    return ", ".join([record["name"], *(f"*{fact}*" for fact in facts)])
+    facts = {
+        "not online": record.get("is_offline"),
+        "memory grows": not record.get("is_bounded", True) and not record.get("is_offline"),
+    }
+    return ", ".join([record["name"], *(f"*{fact}*" for fact, is_true in facts.items() if is_true)])
 
 
 def table(records: list[Record], title: str) -> str:
@@ -223,6 +224,8 @@ def parsed() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     arguments = parser.parse_args()
     require_data(parser, arguments.data, ["kin40k"])
+    if not (arguments.data / "magnetic_britain.npz").is_file():
+        parser.error(f"--data: there is no magnetic_britain.npz in {arguments.data}")
     return arguments, parser
 
 
@@ -245,10 +248,10 @@ def main() -> None:
         try:
             measure_all(able, data, facts, arguments.rounds, store, console)
         except KeyboardInterrupt:
-            console.print("interrupted; these were done:")
+            raise SystemExit("interrupted; a run with the same --output goes on there") from None
         all_runs = [store.matching(facts | {"name": key}) for key in able]
         records = [best(runs) for runs in all_runs if runs]
-        tables.append(table(records, f"{name}, {n:,} rows"))
+        tables.append(table(records, f"{name}, {n:,} rows; {len(data['y_test']):,} held out"))
         console.print(tables[-1], markup=False, highlight=False)
     if arguments.write:
         put_between(PAGE, BEGIN, END, "\n".join(tables))

@@ -390,6 +390,8 @@ def main() -> None:
                 results.add({"way": name, **facts, **results_of(way, rows, held, arguments.kills, show)})
     records = [one for name in WAYS for one in results.matching({"way": name, **facts})]
     print(table(records))
+    if len({one["check_sum"] for one in records if one["way"] != "shards"}) > 1:
+        raise SystemExit("stream and service have learned different maps")
     if arguments.write:
         plot(records, PICTURE)
         words = "Time of a batch, memory and files against rows, for three ways to learn"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter, process_time
@@ -59,8 +60,7 @@ class Competitor:
     """How a learner is made, and its properties.
 
     modules : imported before the clock of learning starts; packages : to be installed for it.
-    learns_online : whether hyperparameters are learned with every batch; is_bounded : whether memory is.
-    kind : "ours", "torch" or "other".
+    is_bounded : whether memory is.
     first_rows : rows of the first batch, where hyperparameters are learned once; None for all rows at once.
     max_rows : rows that it can learn, drawn at random from all; max_inputs : that it can have.
     make : gets the number of inputs, and returns the learner.
@@ -69,9 +69,7 @@ class Competitor:
     make: Callable[[int], Learner]
     modules: tuple[str, ...]
     packages: tuple[str, ...]
-    learns_online: bool
     is_bounded: bool
-    kind: str = "other"
     first_rows: int | None = BATCH
     max_rows: int | None = None
     max_inputs: int | None = None
@@ -152,52 +150,50 @@ class Interpolation:
 class Kriging:
     """Ordinary kriging by the nearest neighbours of each query, with an exponential variogram and a nugget.
 
-    The variogram is fitted to pairs of 2,000 rows with their 100 nearest neighbours, in 15 bins of as many pairs.
+    Range and nugget are those of a grid that predict 1,000 rows best from their neighbours; the sill is such that the
+    standardised errors of these have the variance 1.
     """
 
     queries_at_a_time = 2000
+    ranges, nuggets = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0), (0.001, 0.01, 0.1, 1.0)
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
-        from scipy.optimize import curve_fit
         from scipy.spatial import cKDTree
 
         self.tree, self.y = cKDTree(X), y
-        rows = np.random.default_rng(0).permutation(len(y))[:2000]
-        distances, others = self.tree.query(X[rows], min(101, len(y)))
-        halves = 0.5 * (y[rows, None] - y[others[:, 1:]]) ** 2
-        order = np.argsort(distances[:, 1:], axis=None)
-        h, gamma = (
-            np.array([part.mean() for part in np.array_split(values.ravel()[order], 15)])
-            for values in (distances[:, 1:], halves)
-        )
-        start = [0.1 * gamma[-1], gamma[-1], h[-1] / 2.0]
-        bounds = [0.0, 1e-6 * gamma[-1], 1e-3 * h[-1]], [10.0 * gamma[-1], 100.0 * gamma[-1], 100.0 * h[-1]]
-        self.nugget, self.sill, self.range = curve_fit(_semivariance, h, gamma, start, bounds=bounds)[0]
+        rows = np.random.default_rng(0).permutation(len(y))[:1000]
+        distances, nearest = (found[:, 1:] for found in self.tree.query(X[rows], NEIGHBOURS + 1))
+        width, least = float(np.median(distances[:, -1])), np.inf
+        for length, nugget in product(self.ranges, self.nuggets):
+            mean, variance = self._kriged(distances, nearest, width * length, nugget)
+            errors = (y[rows] - mean) ** 2
+            if errors.mean() < least:
+                least, self.range, self.nugget = errors.mean(), width * length, nugget
+                self.sill = float((errors / variance).mean())
 
     def predict(self, X: np.ndarray) -> Prediction:
         parts = np.split(X, range(self.queries_at_a_time, len(X), self.queries_at_a_time))
-        means, variances = zip(*map(self._predicted, parts), strict=True)
-        return np.concatenate(means), np.sqrt(np.concatenate(variances))
+        found = [self._kriged(*self.tree.query(part, NEIGHBOURS), self.range, self.nugget) for part in parts]
+        means, variances = zip(*found, strict=True)
+        return np.concatenate(means), np.sqrt(self.sill * np.concatenate(variances))
 
-    def _predicted(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Solve `[gamma, 1; 1, 0] [weights; mu] = [gamma_0; 1]` for each query."""
-        distances, nearest = self.tree.query(X, NEIGHBOURS)
-        points, variogram = self.tree.data[nearest], (self.nugget, self.sill, self.range)
-        between = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
-        system = np.ones((len(X), NEIGHBOURS + 1, NEIGHBOURS + 1))
-        system[:, :-1, :-1] = _semivariance(between, *variogram)
-        diagonal = np.arange(NEIGHBOURS)
-        system[:, diagonal, diagonal] = -1e-6 * self.sill  # rows at one place have a solution, too
+    def _kriged(
+        self, distances: np.ndarray, nearest: np.ndarray, length: float, nugget: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Solve `[gamma, 1; 1, 0] [weights; mu] = [gamma_0; 1]` for each query; variances are of a sill of 1."""
+
+        def semivariance(h: np.ndarray) -> np.ndarray:
+            return nugget - np.expm1(-h / length)
+
+        points, diagonal = self.tree.data[nearest], np.arange(NEIGHBOURS)
+        system = np.ones((len(nearest), NEIGHBOURS + 1, NEIGHBOURS + 1))
+        system[:, :-1, :-1] = semivariance(np.linalg.norm(points[:, :, None] - points[:, None], axis=-1))
+        system[:, diagonal, diagonal] = 0.0
         system[:, -1, -1] = 0.0
-        right = np.ones((len(X), NEIGHBOURS + 1))
-        right[:, :-1] = _semivariance(distances, *variogram)
+        right = np.ones((len(nearest), NEIGHBOURS + 1))
+        right[:, :-1] = semivariance(distances)
         weights = np.linalg.solve(system, right[:, :, None])[:, :, 0]
-        mean = (weights[:, :-1] * self.y[nearest]).sum(axis=1)
-        return mean, np.maximum((weights * right).sum(axis=1), 1e-12 * self.sill)
-
-
-def _semivariance(h: np.ndarray, nugget: float, sill: float, length: float) -> np.ndarray:
-    return nugget + sill * -np.expm1(-h / length)
+        return (weights[:, :-1] * self.y[nearest]).sum(axis=1), np.maximum((weights * right).sum(axis=1), 1e-12)
 
 
 class VerdeSpline:
@@ -217,7 +213,8 @@ class VerdeSpline:
 class Standardised:
     """Another learner in units in which all rows have mean 0 and deviation 1.
 
-    A stream does not know these: the first rows of a survey are a short line. Here they are given away.
+    A stream does not know these, nor where to put pseudo-inputs: the first rows of a survey are a short line. Here both
+    are given away.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -225,6 +222,7 @@ class Standardised:
 
     def know_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         self.centre, self.spread, self.mean, self.scale = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
+        self.learner.places = (X - self.centre) / self.spread
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
         self.learner.learn((X - self.centre) / self.spread, (y - self.mean) / self.scale)
@@ -239,9 +237,7 @@ def ours(maker: str, settings: dict[str, Any], is_bounded: bool) -> Competitor:
         lambda _: Ours(maker, settings),
         modules=("wgpr.estimators.regressors",),  # `import wgpr` alone imports nothing else
         packages=(),
-        learns_online=True,
         is_bounded=is_bounded,
-        kind="ours",
     )
 
 
@@ -257,7 +253,7 @@ def gaussian_process(module: str, name: str, settings: dict[str, Any], **facts: 
         return Standardised(getattr(import_module(module), name)(n_inducing=n_inducing, **settings))
 
     packages = ("torch",) if module == "streaming_torch" else ("torch", "gpytorch")
-    return Competitor(make, (module, "torch._dynamo"), packages, is_bounded=True, kind="torch", **facts)
+    return Competitor(make, (module, "torch._dynamo"), packages, is_bounded=True, **facts)
 
 
 def river(module: str, make: Callable[[Any], Any], is_bounded: bool) -> Competitor:
@@ -266,38 +262,29 @@ def river(module: str, make: Callable[[Any], Any], is_bounded: bool) -> Competit
         lambda _: River(make(import_module(module))),
         modules=(module, "river.preprocessing"),
         packages=("river",),
-        learns_online=False,
         is_bounded=is_bounded,
     )
 
 
 def offline(make: Callable[[], Learner], module: str, package: str, **limits: int) -> Competitor:
     """A method that needs all rows at once."""
-    return Competitor(
-        lambda _: make(), (module,), (package,), learns_online=False, is_bounded=False, first_rows=None, **limits
-    )
+    return Competitor(lambda _: make(), (module,), (package,), is_bounded=False, first_rows=None, **limits)
 
 
 COMPETITORS: dict[str, Competitor] = {
     **{name: ours(*settings) for name, settings in OURS.items()},
-    "PyTorch, streaming bound": gaussian_process("streaming_torch", "StreamingGP", STREAMING, learns_online=True),
-    "PyTorch, streaming bound, few steps": gaussian_process(
-        "streaming_torch", "StreamingGP", STREAMING_FAST, learns_online=True
-    ),
-    "PyTorch, streaming bound, L-BFGS": gaussian_process(
-        "streaming_torch", "ThoroughStreamingGP", STREAMING_LBFGS, learns_online=True
-    ),
-    "GPyTorch, SVGP by natural gradients": gaussian_process(
-        "variational_gpytorch", "StochasticGP", STOCHASTIC, learns_online=True
-    ),
+    "PyTorch, streaming bound": gaussian_process("streaming_torch", "StreamingGP", STREAMING),
+    "PyTorch, streaming bound, few steps": gaussian_process("streaming_torch", "StreamingGP", STREAMING_FAST),
+    "PyTorch, streaming bound, L-BFGS": gaussian_process("streaming_torch", "ThoroughStreamingGP", STREAMING_LBFGS),
+    "GPyTorch, SVGP by natural gradients": gaussian_process("variational_gpytorch", "StochasticGP", STOCHASTIC),
     "GPyTorch, variational conditioning": gaussian_process(
-        "variational_gpytorch", "ConditionedGP", CONDITIONED, learns_online=False, first_rows=CALIBRATION
+        "variational_gpytorch", "ConditionedGP", CONDITIONED, first_rows=CALIBRATION
     ),
     "scikit-learn, exact GP of 5,000 rows": offline(
         lambda: Standardised(ExactGP()), "sklearn.gaussian_process", "scikit-learn", max_rows=MOST_DENSE
     ),
     "linear interpolation": offline(Interpolation, "common", "scipy", max_inputs=2),
-    "kriging by 20 neighbours": offline(Kriging, "scipy.optimize", "scipy"),
+    "kriging by 20 neighbours": offline(Kriging, "scipy.spatial", "scipy"),
     "verde, spline of 5,000 blocks": offline(VerdeSpline, "verde", "verde", max_inputs=2),
     "river, nearest neighbours": river(
         "river.neighbors", lambda it: it.KNNRegressor(engine=it.LazySearch(window_size=10_000)), is_bounded=True
@@ -354,7 +341,7 @@ def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[
     with np.load(path) as file:
         data = dict(file)
     X, y = data["X"], data["y"]
-    if competitor.max_rows is not None and len(y) > competitor.max_rows:
+    if competitor.max_rows is not None:
         rows = np.random.default_rng(0).permutation(len(y))[: competitor.max_rows]
         X, y = X[rows], y[rows]
     learner, first_rows = competitor.make(X.shape[1]), min(competitor.first_rows or len(y), len(y))

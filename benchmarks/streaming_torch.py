@@ -71,7 +71,8 @@ class StreamingGP:
 
     Parameters
     ----------
-    n_inducing : pseudo-inputs (M); the first ones are rows of the first batch, later ones start where the old ones are.
+    n_inducing : pseudo-inputs (M); the first ones are some of `places` (n, d), or of the first rows if that is None.
+        Later ones start where the old ones are.
     n_steps : steps of Adam for a batch; n_first_steps : for the first one.
     keeps_momentum : whether Adam goes on from batch to batch, or starts anew.
     """
@@ -83,6 +84,7 @@ class StreamingGP:
         self.n_inducing, self.n_steps, self.n_first_steps = n_inducing, n_steps, n_first_steps
         self.learning_rate, self.keeps_momentum = learning_rate, keeps_momentum
         self.past: Past | None = None
+        self.places: np.ndarray | None = None
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
         inputs, targets = torch.from_numpy(X), torch.from_numpy(y)
@@ -99,8 +101,9 @@ class StreamingGP:
         """Amplitude 1, length-scales that span the rows, and noise that is a third of the amplitude."""
         lengthscales = torch.full((X.shape[1],), 0.5 * log(X.shape[1]))
         self.theta = torch.cat([torch.zeros(1), lengthscales, torch.tensor([-1.2])]).requires_grad_()
-        rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[: self.n_inducing]
-        self.Z = X[rows].requires_grad_()
+        places = X if self.places is None else torch.from_numpy(self.places)
+        rows = torch.randperm(len(places), generator=torch.Generator().manual_seed(0))[: self.n_inducing]
+        self.Z = places[rows].requires_grad_()
         self.optimizer = self._adam()
 
     def _adam(self) -> torch.optim.Adam:

@@ -47,7 +47,10 @@ class VariationalGP(ApproximateGP):
 
 
 class _OnlineGP:
-    """What both have in common: the first pseudo-inputs are some of the first rows, and how predictions are made."""
+    """What both have in common: the first pseudo-inputs, and how predictions are made.
+
+    places : (n, d) of which some are the first pseudo-inputs; some of the first rows if it is None.
+    """
 
     distribution: Distribution
 
@@ -56,11 +59,13 @@ class _OnlineGP:
         torch.manual_seed(0)
         self.n_inducing = n_inducing
         self.gp: VariationalGP | None = None
+        self.places: np.ndarray | None = None
 
     def learn(self, X: np.ndarray, y: np.ndarray) -> None:
         inputs, targets = torch.from_numpy(X), torch.from_numpy(y)
         if self.gp is None:
-            Z = inputs[torch.randperm(len(inputs))[: self.n_inducing]].clone()
+            places = inputs if self.places is None else torch.from_numpy(self.places)
+            Z = places[torch.randperm(len(places))[: self.n_inducing]].clone()
             self.gp = VariationalGP(Z, type(self).distribution)
             self._begin(self.gp, inputs, targets)
         else:

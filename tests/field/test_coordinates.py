@@ -303,7 +303,7 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
 @pytest.mark.parametrize(("longitude", "latitude"), [(0.0, 86.0), (90.0, 86.0), (150.0, -85.0), (179.0, 60.0)])
 def test_a_spacing_in_metres_everywhere(longitude, latitude):
     """Near the poles the axes of the metric system are not those of longitude and latitude."""
-    model = learned(survey() + [longitude - logs.LONGITUDE, latitude - logs.LATITUDE, 0.0])
+    model = learned(survey() + np.array([longitude - logs.LONGITUDE, latitude - logs.LATITUDE, 0.0]))
     east, north = steps_of(parse_spacing("50m"), model)
     middle = user_bounds(model).mean(axis=0)
     places = model.crs_.places(middle + np.array([[0.0, 0.0], [east, 0.0], [0.0, north]]))
