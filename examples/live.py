@@ -5,7 +5,7 @@
 The boat begins with one line across a bay. Then the planner asks the service where the map is most uncertain, and
 tells the boat, which goes there and sends its soundings on the way. `live.py sonar URL` reads places from standard
 input, and `live.py planner URL` prints them; URL is that of a map, such as http://127.0.0.1:8000/maps/bay. It needs
-`pip install "wgpr[serve]"`.
+`pip install ".[serve]"`.
 """
 
 import re

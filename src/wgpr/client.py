@@ -280,7 +280,8 @@ class Map:
                     return response
                 problem = _problem(response)
             except httpx.TransportError as error:
-                problem = MapServiceError(f"{self.url} does not answer ({error or type(error).__name__})")
+                reason = f"does not answer ({error or type(error).__name__})"
+                problem = MapServiceError(f"{self.url} {reason}; check the address, and that wgpr serve runs there")
             now = time.monotonic()
             failed_at = now if failed_at is None else failed_at
             patience = self._seconds_of_patience() if is_patient else 0.0

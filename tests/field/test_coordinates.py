@@ -291,6 +291,7 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
         assert one["mean"].shape == two["mean"].shape
     for wrong, told in (
         ("-50m", "above 0"),
+        ("5", "write 5m"),
         ("50 cubits", "unit of length"),
         ("50m,50m,50m", "one for each of 2"),
         ("m", "such as 500m"),
@@ -396,7 +397,7 @@ def test_rows_at_no_place_are_refused(wgpr, line):
     code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)
     assert code == 1
     assert "a.csv, line 52: " in told
-    assert "is no place near the map in EPSG:4326; correct it, or use another --crs" in told
+    assert "is no place near the map in EPSG:4326; correct it; all rows must be in the system of the map" in told
 
 
 SWAPPED = "perhaps longitude and latitude are swapped"

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.spatial import cKDTree
 
 import nmea_logs as logs
 from wgpr import WGPRegressor, load, predict_at
 from wgpr.io import rasters
 from wgpr.io.contours import contours_of, levels_between
-from wgpr.io.coordinates import coordinates_of
+from wgpr.io.coordinates import coordinates_of, user_bounds
 from wgpr.io.grids import plan_grid, predict_grid
 from wgpr.io.rasters import Mask, write_raster
 from wgpr.io.rows import learn_rows
@@ -71,7 +72,10 @@ def nodes(file):
 @pytest.mark.parametrize("ending", [".tif", ".bag"])
 def test_a_raster_equals_predictions_at_its_pixels(wgpr, maps, name, code, ending):
     model = load(maps / f"{name}.map")
-    code_, _, told = wgpr("grid", maps / f"{name}.map", "-o", f"a{ending}", "--mask-distance", 25)
+    low, high = user_bounds(model)
+    region = ",".join(map(str, np.column_stack([low - 0.3 * (high - low), high + 0.3 * (high - low)]).ravel()))
+    arguments = ["grid", maps / f"{name}.map", "-o", f"a{ending}", f"--region={region}", "--mask-distance", 25]
+    code_, _, told = wgpr(*arguments)
     assert code_ == 0, told
     with rasterio.open(f"a{ending}") as file:
         assert pyproj.CRS(file.crs.to_wkt()).to_2d().to_epsg() == code
@@ -86,7 +90,10 @@ def test_a_raster_equals_predictions_at_its_pixels(wgpr, maps, name, code, endin
     np.testing.assert_allclose(std[has_data], expected_std[has_data].astype(np.float32), rtol=1e-5)
     metres = model.crs_.to_model(places)
     apart = np.linalg.norm(metres[:, None] - np.concatenate(model.pseudo_inputs_)[None], axis=2).min(axis=1)
-    np.testing.assert_array_equal(has_data[abs(apart - 25) > 0.01], (apart < 25)[abs(apart - 25) > 0.01])
+    assert has_data[apart < 24.99].all()
+    west_south, east_north = model.bounds_
+    outside = np.maximum(np.maximum(west_south - metres, metres - east_north), 0.0).max(axis=1)
+    assert not has_data[outside > 25.01].any()
     if ending == ".tif":
         assert np.isnan(nodata)
         assert names == ("mean", "std")
@@ -232,6 +239,22 @@ def test_contours_of_a_map_without_a_system(wgpr, maps):
     database = sqlite3.connect("a.gpkg")
     assert database.execute("SELECT count(DISTINCT depth) FROM contours").fetchone()[0] > 3
     database.close()
+
+
+def test_smooth_ground_between_pseudo_inputs_is_not_masked():
+    """A smooth survey is kept in few pseudo-inputs, which are farther apart than its lines."""
+    rng = np.random.default_rng(0)
+    X = np.stack(np.meshgrid(np.arange(0.0, 2000.0, 100.0), np.arange(0.0, 1000.0, 10.0)), axis=-1).reshape(-1, 2)
+    X = X[np.lexsort((X[:, 1], X[:, 0]))]
+    model = WGPRegressor().fit(X, np.sin(X[:, 0] / 900.0) + np.cos(X[:, 1] / 700.0) + rng.normal(0.0, 0.1, len(X)))
+    assert sum(map(len, model.pseudo_inputs_)) < len(X) / 10
+    is_masked = Mask(distance=50.0).finder(model)
+    around = rng.uniform([-1000.0, -1000.0], [3000.0, 2000.0], (5000, 2))
+    from_rows = cKDTree(X).query(around)[0]
+    masked = is_masked(around, np.zeros(len(around)))
+    assert is_masked(X, np.zeros(len(X))).mean() < 0.05
+    assert masked[from_rows < 50.0].mean() < 0.05
+    assert masked[from_rows > 100.0].all()
 
 
 def test_a_few_rows_are_masked_by_their_distance_too(wgpr, tmp_path, monkeypatch):

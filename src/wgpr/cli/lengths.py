@@ -56,9 +56,14 @@ def parse_spacing(text: str) -> list[Length] | None:
 
 def steps_of(spacing: list[Length] | None, model: EnsembleRegressor, at: Fixed | None = None) -> list[float] | None:
     """The spacing in the user's coordinates. A length is a number of degrees for each of longitude and latitude."""
-    if spacing is None or not any(length.unit for length in spacing):
-        return None if spacing is None else [length.number for length in spacing]
-    columns = varying_columns(model, at)
+    if spacing is None:
+        return None
+    columns, known = varying_columns(model, at), coordinates(model)
+    if not any(length.unit for length in spacing):
+        if known is not None and known.is_geographic and max(length.number for length in spacing) > 1.0:
+            most = max(length.number for length in spacing)
+            raise UsageError(f"--spacing is in degrees here, got {most:g}; write {most:g}m for metres")
+        return [length.number for length in spacing]
     if len(spacing) not in (1, len(columns)):
         raise UsageError(f"--spacing must be one length, or one for each of {len(columns)} inputs; got {len(spacing)}")
     lengths = spacing * len(columns) if len(spacing) == 1 else spacing

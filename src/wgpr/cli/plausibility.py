@@ -132,7 +132,8 @@ class TableCheck:
             place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
             hint = self._known.swap_hint(X[row]) if self._known is not None else ""
             fault = f"{place} is no place near the map in {known.name}{hint}"
-            raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; correct it, or use another --crs")
+            remedy = "correct it; all rows must be in the system of the map, which is chosen by wgpr fit --crs"
+            raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; {remedy}")
 
     @property
     def tables(self) -> list[tuple[int, str]]:

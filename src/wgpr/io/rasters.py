@@ -29,13 +29,16 @@ _DOWN, _UP = re.compile("depth|sounding", re.IGNORECASE), re.compile("elev|heigh
 _UPWARDS = 'VERT_CS["UNKNOWN",VERT_DATUM["UNKNOWN",2000],UNIT["METRE",1],AXIS["HEIGHT",UP]]'  # rasterio makes capitals
 _COG = {"COMPRESS": "DEFLATE", "PREDICTOR": "YES", "OVERVIEW_RESAMPLING": "AVERAGE", "BIGTIFF": "IF_SAFER"}
 
+_N_NEAREST = 8  # pseudo-inputs that a place may be near to
+
 
 @dataclass(frozen=True)
 class Mask:
     """Which nodes have no data: std : those with a greater standard deviation of an observation.
 
-    distance : those that are farther from the nearest pseudo-input, which stands for the data near it; in metres if
-        the map has a coordinate reference system, and in the unit of the inputs otherwise.
+    distance : those that are farther from what was measured; in metres if the map has a coordinate reference system,
+        and in the unit of the inputs otherwise. Where a model has fewer pseudo-inputs than it had rows, each stands for
+        the rows within the distance of its second neighbour.
     """
 
     std: float | None = None
@@ -49,20 +52,43 @@ class Mask:
     def finder(self, model: EnsembleRegressor) -> Callable[[Array, Array], NDArray[np.bool_]]:
         """A function of places (n, d) of the user and standard deviations (n,): which have no data (n,)."""
         columns = varying_columns(model)[:2]
-        tree = (
-            cKDTree(np.concatenate([*model.pseudo_inputs_, model._state.pending_X])[:, columns])
-            if self.distance is not None
-            else None
-        )
+        is_far = None if self.distance is None else _far_from_data(model, columns, self.distance)
 
         def is_masked(X: Array, std: Array) -> NDArray[np.bool_]:
             masked = np.zeros(len(X), dtype=bool) if self.std is None else std > self.std
-            if tree is not None and self.distance is not None:
-                places = for_model(model, X)[:, columns]
-                masked |= ~np.isfinite(tree.query(places, distance_upper_bound=self.distance)[0])
-            return masked
+            return masked if is_far is None else masked | is_far(for_model(model, X)[:, columns])
 
         return is_masked
+
+
+def _far_from_data(
+    model: EnsembleRegressor, columns: list[int], distance: float
+) -> Callable[[Array], NDArray[np.bool_]]:
+    """A function of places (n, 2) of the model: which of them no row was near."""
+    pending = model._state.pending_X[:, columns]
+    places, reaches, boxes = [pending], [np.full(len(pending), distance)], [_box(pending, distance)]
+    for part, Z in zip(model.models_, model.pseudo_inputs_, strict=True):
+        places.append(Z[:, columns])
+        reaches.append(np.full(len(Z), distance))
+        boxes.append(_box(places[-1], distance))
+        if part.n_seen > len(Z) > 2:
+            second = cKDTree(places[-1]).query(places[-1], 3)[0][:, 2]
+            reaches[-1] = np.maximum(second, distance)
+    tree, reach, limits = cKDTree(np.concatenate(places)), np.append(np.concatenate(reaches), 0.0), np.array(boxes)
+    owner = np.append(np.repeat(np.arange(len(places)), [len(each) for each in places]), 0)
+
+    def is_far(X: Array) -> NDArray[np.bool_]:
+        gaps, nearest = tree.query(X, _N_NEAREST, distance_upper_bound=float(reach.max()))
+        low, high = limits[owner[nearest]].transpose(2, 0, 1, 3)
+        is_inside = ((low <= X[:, None]) & (X[:, None] <= high)).all(axis=2)
+        return np.asarray(((gaps > reach[nearest]) | ~is_inside).all(axis=1))
+
+    return is_far
+
+
+def _box(Z: Array, margin: float) -> Array:
+    """The least and the greatest of places (n, 2), with a margin: (2, 2)."""
+    return np.stack([Z.min(axis=0, initial=np.inf) - margin, Z.max(axis=0, initial=-np.inf) + margin])
 
 
 def require_rasterio() -> Any:
