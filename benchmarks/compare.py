@@ -1,15 +1,14 @@
 """WGPR and other packages on the same rows: learning, answering, errors, memory. For docs/scale.md.
 
     python benchmarks/compare.py --data FOLDER [--streams "kin40k 10000;magnetic_britain 100000"]
-                                 [--only "WGPR, defaults;linear interpolation"] [--rounds 1]
-                                 [--output compare.jsonl] [--write]
+                                 [--only "WGPR, defaults;linear interpolation"] [--output compare.jsonl] [--write]
 
 Every competitor runs in a process of its own, on one thread: the same rows in the same order, in batches of 100, or all
 at once if it does not learn online. FOLDER holds kin40k.npz and magnetic_britain.npz. Of `magnetic_britain` a tenth of
 the segments is held out, and the first of the others are learned, in the order of the survey. One model for all has 50
 pseudo-inputs for kin40k, as in the paper, and 500 for a survey. Learning and answering may take ten minutes.
-Results are lines of JSON; those that are in the file already are not measured again, unless other processes kept the
-machine busy. `pip install ".[compare]"` installs the competitors. Forty minutes for a round.
+Rates are by processor time. Results are lines of JSON; those that are in the file already are not measured again.
+`pip install ".[compare]"` installs the competitors. Forty minutes.
 """
 
 import argparse
@@ -18,10 +17,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +34,6 @@ DEFAULTS = "WGPR, defaults"
 PAGE, BEGIN, END = ROOT / "docs" / "scale.md", "<!-- measured by benchmarks/compare.py -->", "<!-- end of compare -->"
 N_TEST = 10_000
 TIMEOUT, TOO_LONG = 600.0, "more than 10 minutes"
-BUSY = 1.2  # seconds of learning over seconds of the processor: above this the machine was busy
 
 
 # The streams
@@ -86,7 +82,7 @@ def missing_packages(competitor: Competitor) -> list[str]:
 
 def run(name: str, folder: Path) -> Record:
     """One competitor in a process of its own."""
-    worker = [sys.executable, str(Path(__file__).with_name("peers.py")), name, str(folder), str(time.time())]
+    worker = [sys.executable, str(Path(__file__).with_name("peers.py")), name, str(folder)]
     environment = os.environ | ONE_THREAD
     try:
         process = subprocess.run(worker, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
@@ -112,35 +108,17 @@ def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> di
     return {name: COMPETITORS[name] for name in names}
 
 
-def best(runs: list[Record]) -> Record:
-    """Several runs of one competitor as one: each time and rate from the run that was disturbed least."""
-    if "failed" in runs[-1]:
-        return runs[-1]
-    runs = [run for run in runs if not run.get("is_disturbed", True)] or runs
-    shortest = {name: min(run[name] for run in runs) for name in ("import_seconds", "first_seconds")}
-    largest = {name: max(run[name] for run in runs) for name in ("rows_per_second", "queries_per_second")}
-    return runs[-1] | shortest | largest
-
-
 def measure_all(
-    competitors: dict[str, Competitor],
-    data: dict[str, np.ndarray],
-    facts: Record,
-    n_rounds: int,
-    store: Results,
-    console: Console,
+    competitors: dict[str, Competitor], data: dict[str, np.ndarray], facts: Record, store: Results, console: Console
 ) -> None:
-    """In rounds, so that what disturbs the machine for a while does not disturb all runs of one competitor."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with tempfile.TemporaryDirectory() as name_of_folder, Progress(*columns, console=console, transient=True) as bar:
         folder = Path(name_of_folder)
         np.savez(folder / "data.npz", **data)
-        task = bar.add_task("", total=n_rounds * len(competitors))
-        for n_done, (name, competitor) in product(range(n_rounds), competitors.items()):
+        task = bar.add_task("", total=len(competitors))
+        for name, competitor in competitors.items():
             bar.update(task, description=name)
-            n_known = len(store.matching(facts | {"name": name, "is_disturbed": False}))
-            has_failed = any("failed" in record for record in store.matching(facts | {"name": name}))
-            if n_known <= n_done and not has_failed:
+            if not store.matching(facts | {"name": name}):
                 for record in attempt(name, competitor, folder, data["y_test"], console):
                     store.add(facts | record)
             bar.advance(task)
@@ -157,9 +135,6 @@ def attempt(name: str, competitor: Competitor, folder: Path, y_test: np.ndarray,
         console.print(f"{name}: [red]failed[/red]: {failure}", highlight=False)
         yield {"name": name, "failed": str(failure)}
         return
-    result["is_disturbed"] = result["seconds"] > BUSY * result["processor_seconds"]
-    if result["is_disturbed"]:
-        console.print(f"{name}: other processes kept the machine busy; its times are too long, measure again")
     about = {"is_offline": competitor.first_rows is None, "is_bounded": competitor.is_bounded}
     yield {"name": name, **about, **result, **evaluated(folder, y_test)}
 
@@ -174,7 +149,7 @@ def cells(record: Record) -> list[str]:
     if "failed" in record:
         return [record["failed"], *[""] * (len(HEADINGS) - 1)]
     return [
-        f"{record['rows_per_second']:,.0f}" + (" ?" if record["is_disturbed"] else ""),
+        f"{record['rows_per_second']:,.0f}",
         f"{record['queries_per_second']:,.0f}",
         f"{record['rmse']:.4g}",
         "" if record["nlpd"] is None else f"{record['nlpd']:.2f}",
@@ -219,7 +194,6 @@ def parsed() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--data", type=Path, required=True, help="folder with kin40k.npz and magnetic_britain.npz")
     parser.add_argument("--streams", default=DEFAULT_STREAMS, help="data sets, each with a number of rows; semicolons")
     parser.add_argument("--only", default="", help="names of competitors, separated by semicolons")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each, of which the fastest counts")
     parser.add_argument("--output", type=Path, help="file for the results, lines of JSON")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     arguments = parser.parse_args()
@@ -246,11 +220,10 @@ def main() -> None:
         data, facts = STREAMS[name](n, arguments.data), {"data": name, "samples": n}
         able = {key: it for key, it in competitors.items() if data["X"].shape[1] <= (it.max_inputs or np.inf)}
         try:
-            measure_all(able, data, facts, arguments.rounds, store, console)
+            measure_all(able, data, facts, store, console)
         except KeyboardInterrupt:
             raise SystemExit("interrupted; a run with the same --output goes on there") from None
-        all_runs = [store.matching(facts | {"name": key}) for key in able]
-        records = [best(runs) for runs in all_runs if runs]
+        records = [record for key in able for record in store.matching(facts | {"name": key})[-1:]]
         tables.append(table(records, f"{name}, {n:,} rows; {len(data['y_test']):,} held out"))
         console.print(tables[-1], markup=False, highlight=False)
     if arguments.write:

@@ -8,14 +8,13 @@ import json
 import pickle
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -311,33 +310,32 @@ def peak_megabytes() -> float:
     return int(line.split()[1]) / 1024
 
 
-def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> tuple[float, float, float]:
-    """Seconds of the first batch and of all, and seconds of the processor for all."""
+def learn(learner: Learner, X: np.ndarray, y: np.ndarray, first_rows: int) -> float:
+    """Seconds of the processor, which other processes disturb little."""
     getattr(learner, "know_rows", lambda *_: None)(X, y)
-    started, processor_started = perf_counter(), process_time()
+    started = process_time()
     learner.learn(X[:first_rows], y[:first_rows])
-    first = perf_counter() - started
     for start in range(first_rows, len(y), BATCH):
         learner.learn(X[start : start + BATCH], y[start : start + BATCH])
     getattr(learner, "finish", lambda: None)()
-    return first, perf_counter() - started, process_time() - processor_started
+    return process_time() - started
 
 
 def answer(learner: Learner, X: np.ndarray, patience: float = 60.0) -> tuple[Prediction, float]:
     """Predictions and seconds, the best of three; of fewer, if these take more than a minute."""
     times: list[float] = []
     while len(times) < 3 and sum(times) < patience:
-        started = perf_counter()
+        started = process_time()
         prediction = learner.predict(X)
-        times.append(perf_counter() - started)
+        times.append(process_time() - started)
     return prediction, min(times)
 
 
-def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[str, Any], Prediction]:
-    """Times and memory, and predictions of the test rows; `launched` is when the interpreter started."""
+def measured(competitor: Competitor, path: Path) -> tuple[dict[str, Any], Prediction]:
+    """Rates and memory, and predictions of the test rows."""
     for module in competitor.modules:
         import_module(module)
-    import_seconds, imported_megabytes = time.time() - launched, peak_megabytes()
+    imported_megabytes = peak_megabytes()
     with np.load(path) as file:
         data = dict(file)
     X, y = data["X"], data["y"]
@@ -345,16 +343,11 @@ def measured(competitor: Competitor, path: Path, launched: float) -> tuple[dict[
         rows = np.random.default_rng(0).permutation(len(y))[: competitor.max_rows]
         X, y = X[rows], y[rows]
     learner, first_rows = competitor.make(X.shape[1]), min(competitor.first_rows or len(y), len(y))
-    first_seconds, seconds, processor_seconds = learn(learner, X, y, first_rows)
+    seconds = learn(learner, X, y, first_rows)
     prediction, answer_seconds = answer(learner, data["X_test"])
     megabytes = peak_megabytes()
     return {
         "rows": len(y),
-        "first_rows": first_rows,
-        "import_seconds": import_seconds,
-        "first_seconds": first_seconds,
-        "seconds": seconds,
-        "processor_seconds": processor_seconds,
         "rows_per_second": len(y) / seconds,
         "queries_per_second": len(data["X_test"]) / answer_seconds,
         "megabytes": megabytes,
@@ -368,9 +361,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="of a competitor")
     parser.add_argument("folder", type=Path, help="has data.npz; result.json and predictions.npz are written to it")
-    parser.add_argument("launched", type=float, help="when the process was started, by time.time()")
     arguments = parser.parse_args()
-    result, (mean, std) = measured(COMPETITORS[arguments.name], arguments.folder / "data.npz", arguments.launched)
+    result, (mean, std) = measured(COMPETITORS[arguments.name], arguments.folder / "data.npz")
     (arguments.folder / "result.json").write_text(json.dumps(result))
     np.savez(arguments.folder / "predictions.npz", mean=mean, **({} if std is None else {"std": std}))
 
