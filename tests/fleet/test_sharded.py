@@ -273,8 +273,10 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_workers_end_if_the_coordinator_is_killed():
-    with subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True) as coordinator:
+def test_workers_end_if_the_coordinator_is_killed(tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # its folder stays
+    command = [sys.executable, "-c", ORPHANS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as coordinator:
         told, _ = coordinator.communicate(timeout=60)  # it ends when no worker has the output open any more
     assert coordinator.returncode == -signal.SIGKILL
     assert len(told.split()) == 2

@@ -17,8 +17,6 @@ _WORDS = {
     "kilometre": "km", "kilometres": "km", "kilometer": "km", "kilometers": "km", "nautical mile": "nmi",
     "nautical miles": "nmi",
 }  # fmt: skip
-
-
 _SMALL = 1e-3  # change of a coordinate by which its metres are measured
 
 
@@ -55,15 +53,15 @@ def parse_spacing(text: str) -> list[Length] | None:
 
 
 def steps_of(spacing: list[Length] | None, model: EnsembleRegressor, at: Fixed | None = None) -> list[float] | None:
-    """The spacing in the user's coordinates. A length is a number of degrees for each of longitude and latitude."""
+    """The spacing in the user's coordinates, in which a length may be another number for each input."""
     if spacing is None:
         return None
-    columns, known = varying_columns(model, at), coordinates(model)
+    numbers, known = [length.number for length in spacing], coordinates(model)
     if not any(length.unit for length in spacing):
-        if known is not None and known.is_geographic and max(length.number for length in spacing) > 1.0:
-            most = max(length.number for length in spacing)
+        if known is not None and known.is_geographic and (most := max(numbers)) > 1.0:
             raise UsageError(f"--spacing is in degrees here, got {most:g}; write {most:g}m for metres")
-        return [length.number for length in spacing]
+        return numbers
+    columns = varying_columns(model, at)
     if len(spacing) not in (1, len(columns)):
         raise UsageError(f"--spacing must be one length, or one for each of {len(columns)} inputs; got {len(spacing)}")
     lengths = spacing * len(columns) if len(spacing) == 1 else spacing

@@ -85,13 +85,8 @@ def grid(
     with opt.errors_of_usage():
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        plan = plan_grid(
-            model,
-            edges,
-            steps_of(steps, model, fixed),
-            at=fixed,
-            max_nodes=MOST_RASTER_NODES if is_raster else MOST_NODES,
-        )
+        most = MOST_RASTER_NODES if is_raster else MOST_NODES
+        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed, max_nodes=most)
         if is_raster:
             check_raster(output, model, plan)
     learn_waiting_rows(model)

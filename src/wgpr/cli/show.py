@@ -171,13 +171,14 @@ def plot(
     table, model = open_table(data, tables) if data else None, read_map(map_file)
     fixed = opt.parse_fixed_inputs(at, input_names(model))
     with opt.errors_of_usage():
+        distances = steps_of(steps, model, fixed)
         if fixed or model.n_features_in_ <= 2:
-            plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
+            plan_grid(model, edges, distances, at=fixed)
     samples = read_all(table, columns_of_map(model, table, opt.split_names(x), y)) if table else None
     shown = () if samples is None else (samples[:, :-1], samples[:, -1])
     learn_waiting_rows(model)
     with opt.errors_of_usage():
-        figure = summary_figure(model, *shown, region=edges, spacing=steps_of(steps, model, fixed), at=fixed)
+        figure = summary_figure(model, *shown, region=edges, spacing=distances, at=fixed)
     with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
         if output.suffix.lower() == ".html":
             names = f"{target_name(model)} by {', '.join(input_names(model))}"
