@@ -170,10 +170,15 @@ def test_a_dense_regime_beside_a_sparse_one():
 
 
 def test_agreement():
-    zero = np.zeros((3, 4))
-    np.testing.assert_array_equal(agreement(zero, zero + 0.6), 1.0)
-    np.testing.assert_array_equal(agreement(zero, zero + 1.0), 0.0)
-    np.testing.assert_allclose(agreement(zero, zero + 0.8), 0.5)
+    """Amplitude and noise in another unit multiply all deviations; length-scales matter as far as the data reach."""
+    kernel, zero, spread = RationalQuadratic(), np.zeros((3, 5)), np.ones(2)  # two length-scales, shape
+    louder = np.array([1.0, 0.0, 0.0, 0.0, 1.0])
+    for factor, expected in ((0.6, 1.0), (0.8, 0.5), (1.0, 0.0)):
+        found = agreement(kernel, zero + factor * louder, zero[0], spread)
+        np.testing.assert_allclose(found, [expected] * 3, atol=1e-12)
+    long, longer = (np.array([[0.0, 0.0, length, 0.0, -3.0]]) for length in (5.0, 9.0))
+    assert agreement(kernel, long, longer[0], spread) == 1.0
+    assert agreement(kernel, long, longer[0], 1e4 * spread) < 0.5
 
 
 @pytest.mark.parametrize("jump", [None, 6])

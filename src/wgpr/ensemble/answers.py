@@ -21,7 +21,7 @@ from scipy.spatial import KDTree
 
 from wgpr.ensemble.cuts import route
 from wgpr.ensemble.territories import Overview, Territories
-from wgpr.ensemble.territory import Territory, agreement
+from wgpr.ensemble.territory import Territory
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import Posterior, PseudoData
@@ -110,8 +110,16 @@ class PosteriorCache:
             before = self._kept.pop(number, None)
             self.n_bytes += kept.posterior.n_bytes - (before.posterior.n_bytes if before is not None else 0)
             self._kept[number] = kept
-            while self.n_bytes > max_bytes and self._kept:
-                self.n_bytes -= self._kept.popitem(last=False)[1].posterior.n_bytes
+            self._drop(max_bytes)
+
+    def shrink(self, max_bytes: int) -> None:
+        """Drop what was used longest ago until `max_bytes` suffice."""
+        with self._lock:
+            self._drop(max_bytes)
+
+    def _drop(self, max_bytes: int) -> None:
+        while self.n_bytes > max_bytes and self._kept:
+            self.n_bytes -= self._kept.popitem(last=False)[1].posterior.n_bytes
 
 
 def predict(territories: Territories, X: Array, cache: PosteriorCache, max_bytes: int) -> Answers:
@@ -269,7 +277,7 @@ def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     distances[number] = 0.0
     last = distances[near].max() * (1.0 if n < len(distances) else 1.1)
     weights = (1.0 - distances[near] / last) ** 2 if last > 0.0 else np.ones(n)
-    weights *= agreement(log_thetas[near], log_thetas[number])
+    weights *= territories.agreement(near, number)
     weights /= weights.sum()
     means = np.array([territories.models[other].mean for other in near.tolist()])
     return weights @ log_thetas[near], weights @ means
@@ -288,7 +296,7 @@ def _neighbours(territories: Territories, number: int, log_theta: Array) -> tupl
     apart = (territories.overview.centres - territories.overview.centres[number]) / lengthscales
     order = np.lexsort(((apart**2).sum(axis=1), ((gaps / lengthscales) ** 2).sum(axis=1)))
     near = order[order != number][:n]
-    agreeing = agreement(territories.overview.log_thetas[near], territories.overview.log_thetas[number])
+    agreeing = territories.agreement(near, number)
     is_within_reach = (gaps[near] <= territories.overview.reach).all(axis=1)
     fraction = max(_LEAST_FRACTION, float(agreeing[is_within_reach].min(initial=1.0)))
     return near[agreeing > 0.0], fraction

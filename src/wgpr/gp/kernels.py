@@ -99,6 +99,17 @@ class Kernel(ABC):
         K *= self.variance(theta)
         return K
 
+    def semivariance(self, log_theta: Array, steps: Array) -> Array:
+        """Half the variance of the difference of two observations that are a step apart: (j, m).
+
+        log_theta : (j, p) logarithms of j hyperparameters; steps : (m, d).
+        """
+        n_features, theta = steps.shape[1], np.exp(log_theta)
+        q = ((steps / theta[:, None, 1 : n_features + 1]) ** 2).sum(axis=-1)
+        shape = theta.T[n_features + 1 : -1, :, None]
+        semivariance: Array = theta[:, :1] ** 2 * (1.0 - self.correlation(q, shape)) + theta[:, -1:] ** 2
+        return semivariance
+
     def variance(self, theta: Hyperparameters) -> float:
         """`k(x, x)`, the same everywhere."""
         return theta.amplitude**2
