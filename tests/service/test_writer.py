@@ -5,6 +5,7 @@ import pickle
 import signal
 import socket
 from copy import copy
+from functools import partial
 from queue import Queue
 
 import numpy as np
@@ -15,6 +16,7 @@ from live_maps import PAPER, SURVEY, direct_bytes, survey_rows
 from streams import assert_same_learning, assert_same_map_files, queries
 from wgpr.io.changes import StateReceiver, StateSender
 from wgpr.io.rows import learn_rows
+from wgpr.service import writer as writer_module
 from wgpr.service.definition import Definition
 from wgpr.service.writer import Close, Failed, Learn, Learned, Open, Save, Saved, Writer
 
@@ -181,6 +183,27 @@ def test_the_process_outlives_bad_commands(process, tmp_path):
     for rows in (np.full((3, 3), np.nan), ROWS[0], ROWS[:5]):
         writer.send(Learn("lake", 0, rows))
     assert [type(reply()) for _ in range(3)] == [Failed, Failed, Learned]
+
+
+def test_maps_share_the_memory_for_posteriors(monkeypatch):
+    most = 2**20
+    monkeypatch.setattr(writer_module, "_CACHE_BYTES_OF_ALL", most)
+    maps = {}
+
+    def kept():
+        return [each._model._state.cache.n_bytes for each in maps.values()]
+
+    carry_out = partial(writer_module._carried_out, maps=maps)
+    carry_out(Open("first", SURVEY, None))
+    carry_out(Learn("first", 0, ROWS))
+    assert 0.5 * most < sum(kept()) <= most
+    for name in "abc":
+        carry_out(Open(name, SURVEY, None))
+        carry_out(Learn(name, 0, ROWS))
+        assert sum(kept()) <= most
+    assert max(kept()) <= most / 4
+    carry_out(Open("paper", PAPER, None))  # has nothing to keep
+    assert maps["first"]._with_own_settings().max_cache_bytes == 2**28
 
 
 def test_the_process_tells_when_it_dies(process):

@@ -189,6 +189,9 @@ class Catalogue:
         events = MapEvents(name, self.hub)
         live_map = LiveMap(opened, send, self._threads, metrics, events, self.limits.rows_waiting)
         self.maps[name] = live_map
+        for each in self.maps.values():
+            if each.model is not None:
+                each.model._state.cache.shrink(self._cache_share)
         metrics.rows_accepted.labels(name)
         metrics.rows_learned.labels(name)
         metrics.rows_waiting.labels(name).set_function(lambda: live_map.n_waiting)
@@ -198,10 +201,14 @@ class Catalogue:
     def answering_model(self, live_map: LiveMap) -> EnsembleRegressor:
         """The model that answers, with its share of the memory for factorised matrices."""
         model = live_map.required_model()
-        share = self.limits.cache_bytes // max(1, len(self.maps))
-        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= share:  # other methods have no cache
-            return model
-        return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=share))
+        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= self._cache_share:
+            return model  # other methods have no cache
+        return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=self._cache_share))
+
+    @property
+    def _cache_share(self) -> int:
+        """Memory of a map for factorised matrices, in bytes."""
+        return self.limits.cache_bytes // max(1, len(self.maps))
 
     # Writers
 

@@ -19,13 +19,13 @@ from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateSender
 from wgpr.io.maps import load
-from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
+from wgpr.io.rows import Forecasts, limit_cache, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.process import StartedProcess, start_process
 
-# Memory for the factorised matrices of forecasts, for each map.
-_CACHE_BYTES = 2**24
+# Memory for the factorised matrices of forecasts, in bytes: at most of one map, and of all maps.
+_CACHE_BYTES, _CACHE_BYTES_OF_ALL = 2**24, 2**27
 
 
 class Open(NamedTuple):
@@ -92,9 +92,11 @@ class _Learning:
         made = load(command.snapshot) if command.snapshot else command.definition.new_estimator()
         self._model = cast(OnlineRegressor, made)
         self._settings = made.get_params(deep=False)
-        if knows_rows_at_once(made):  # other methods have no cache. This process answers hardly anything
-            made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
         self._forecasts, self._sender = Forecasts(), StateSender()
+
+    def limit_cache(self, max_bytes: int) -> None:
+        """Keep at most so many bytes of factorised matrices."""
+        limit_cache(self._model, min(max_bytes, self._settings.get("max_cache_bytes", max_bytes)))
 
     def learn(self, first: int, rows: Array) -> None:
         if first != n_seen(self._model):  # no row is learned twice or left out
@@ -146,6 +148,8 @@ def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
         return None
     if isinstance(command, Open):
         maps[name] = _Learning(command)
+        for each in maps.values():
+            each.limit_cache(min(_CACHE_BYTES, _CACHE_BYTES_OF_ALL // len(maps)))
     if isinstance(command, Learn):
         maps[name].learn(command.first, command.rows)
     return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
