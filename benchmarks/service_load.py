@@ -1,10 +1,10 @@
 """The service under load: rows at full rate while predictions are asked for, one map and 50 maps; memory.
 
-    python benchmarks/service_load.py [--seconds 60] [--only one;many] [--quick] [--write]
+    python benchmarks/service_load.py [--seconds 60] [--only "one;many;long"] [--quick] [--write]
 
 One process sends rows in requests of 100, each as soon as the last one was acknowledged; a second one asks for one
-prediction after the other, at random places. Client and service share the machine. `--write` puts the table into
-docs/service_results.md.
+prediction after the other, at random places. Client and service share the machine. A third run takes four times as
+long, to see whether memory stays bounded. `--write` puts the table into docs/service_results.md.
 """
 
 import argparse
@@ -176,9 +176,9 @@ def _map_megabytes(service: Served, names: list[str]) -> float:
 
 
 def rows_of(run: Run) -> list[tuple[str, str]]:
-    half = len(run.memory) // 2
     milliseconds = 1e3 * run.latencies
-    middle, last = run.memory[half], run.memory[-1]
+    quarters = np.linspace(0, len(run.memory) - 1, 5).round().astype(int)
+    server, writer = (", ".join(f"{megabytes:.0f}" for megabytes in column) for column in run.memory[quarters].T)
     return [
         ("rows/s acknowledged", f"{run.sent.n_rows / run.sent.seconds:,.0f}"),
         ("requests refused by 429", f"{run.sent.n_refused:,}"),
@@ -189,8 +189,8 @@ def rows_of(run: Run) -> list[tuple[str, str]]:
         ("… 99th percentile", f"{np.quantile(milliseconds, 0.99):.1f} ms"),
         ("… longest", f"{milliseconds.max():.0f} ms"),
         ("local models at the end", f"{run.models:,}"),
-        ("memory of the server at start, half, end", f"{run.memory[0, 0]:.0f}, {middle[0]:.0f}, {last[0]:.0f} MB"),
-        ("memory of the writer at start, half, end", f"{run.memory[0, 1]:.0f}, {middle[1]:.0f}, {last[1]:.0f} MB"),
+        ("memory of the server at the start and after each quarter [MB]", server),
+        ("memory of the writer at the start and after each quarter [MB]", writer),
         ("map files at half, end", f"{run.map_megabytes[0]:.1f}, {run.map_megabytes[1]:.1f} MB"),
         ("load average of the machine after the run", f"{run.load:.1f}"),
     ]
@@ -199,18 +199,23 @@ def rows_of(run: Run) -> list[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--only", default="one;many", help="names of runs, separated by semicolons")
+    parser.add_argument("--only", default="one;many;long", help="names of runs, separated by semicolons")
     parser.add_argument("--quick", action="store_true", help="10 seconds and 5 maps")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     arguments = parser.parse_args()
     seconds, n_maps = (10.0, 5) if arguments.quick else (arguments.seconds, 50)
-    runs = {"one": ("one map", 1, 1_000_000), "many": (f"{n_maps} maps", n_maps, 20_000)}
+    long = 4.0 * seconds
+    runs = {
+        "one": (f"one map, {seconds:g} s", 1, seconds, 1_000_000),
+        "many": (f"{n_maps} maps, {seconds:g} s", n_maps, seconds, 20_000),
+        "long": (f"{n_maps} maps, {long:g} s", n_maps, long, 20_000),
+    }
     results = {}
     for name in arguments.only.split(";"):
-        title, n, n_rows = runs[name]
-        results[title] = rows_of(measure(title, n, seconds, n_rows))
+        title, *sizes = runs[name]
+        results[title] = rows_of(measure(title, *sizes))
     titles = list(results)
-    lines = [f"| {seconds:g} s | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
+    lines = [f"| | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for cells in zip(*results.values(), strict=True):
         lines += [f"| {cells[0][0]} | {' | '.join(value for _, value in cells)} |"]
     table = "\n".join(lines) + "\n"
