@@ -1069,6 +1069,41 @@ def test_a_stream_may_have_other_names(wgpr):
     np.testing.assert_array_equal(model.bounds_[1], rows[["east", "north"]].max())
 
 
+@pytest.mark.parametrize("options", [[], ["--x", "east,nrth", "--y", "depth"]], ids=["of the map", "of --x"])
+def test_a_header_without_the_columns_ends_a_stream(wgpr, fitted_map, options):
+    before, missing = fitted_map.read_bytes(), "nrth" if options else "east, north"
+    header = "east,north,depth" if options else "n,e,depth"
+    for rows in (f"{header}\n1,2,3\n", f"# sonar\n\n{header}\n"):
+        code, _, said = wgpr("stream", fitted_map, *options, stdin=rows)
+        assert (code, f"is a header without {missing}: it has {', '.join(header.split(','))}; " in said) == (1, True)
+        assert "--x 1,2" in said
+    assert fitted_map.read_bytes() == before
+    assert wgpr("stream", "new.map", "--x", "east,nrth", "--y", "depth", stdin="east,north,depth\n1,2,3\n")[0] == 1
+    assert not Path("new.map").exists()
+
+
+def test_columns_of_a_stream_by_number_below_a_header(wgpr, fitted_map):
+    rows = survey(30, seed=1).rename(columns={"east": "e", "north": "n", "depth": "z"})[["z", "n", "e"]]
+    code, _, said = wgpr("stream", "b.map", *SMALL, "--x", "3,2", "--y", "1", stdin=rows.to_csv(index=False))
+    assert (code, "learning z from e, n" in said, "left out" in said) == (0, True, False), said
+    np.testing.assert_array_equal(load("b.map").bounds_[1], rows[["e", "n"]].max())
+    assert wgpr("stream", fitted_map, "--x", "3,2", "--y", "1", stdin=rows.to_csv(index=False))[0] == 0
+    assert load(fitted_map).n_samples_seen_ == 140
+
+
+def test_a_stream_of_several_tables(wgpr, fitted_map):
+    """Each header says the order of the columns below it. One without the columns ends the stream."""
+    table, turned = survey(5, seed=1), survey(5, seed=2)[["depth", "north", "east"]]
+    text = table.to_csv(index=False) * 2 + turned.to_csv(index=False)
+    code, _, said = wgpr("stream", fitted_map, "--strict", stdin=text)
+    assert (code, load(fitted_map).n_samples_seen_) == (0, 125), said
+    code, _, said = wgpr("stream", fitted_map, stdin=text + "n,e,depth\n1,2,3\n")
+    assert (code, "line 19 is a header without east, north" in said) == (1, True), said
+    assert load(fitted_map).n_samples_seen_ == 140  # the rows before it
+    code, _, said = wgpr("stream", fitted_map, stdin="booting\n1,2,3\nlost,the,satellites\n1,2,3\n")
+    assert (code, said.count("it is left out")) == (0, 2), said
+
+
 def test_a_line_that_is_left_out_names_nothing(wgpr):
     rows = '{"status": "boot", "t": 1}\n' + survey(30).to_json(orient="records", lines=True)
     assert wgpr("stream", "a.map", *SMALL, stdin=rows)[0] == 0

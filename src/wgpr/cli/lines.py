@@ -33,6 +33,10 @@ class LineError(ValueError):
     """A line that is neither a row nor a query. The message follows the words "line 3"."""
 
 
+class HeaderError(LineError):
+    """A header without the columns of the map. The rows below it cannot be read, so the stream ends."""
+
+
 def leave_out(number: int, error: LineError, *, strict: bool) -> None:
     """Say that a line is left out, and why; if it is `strict`, raise an error instead."""
     place = f"standard input, line {number} {error}"
@@ -70,7 +74,7 @@ class LineParser:
         self.inputs, self.target = self.given
         self._header: list[str] = []
         self._nodata = frozenset(nodata)
-        self._has_warned = False
+        self._has_warned = self._has_lines = False
 
     def parse(self, text: str) -> Line | None:
         """A row or a query; None for a header, a comment, a blank line, or a line with a number for no data.
@@ -87,12 +91,14 @@ class LineParser:
         except LineError:
             self.inputs, self.target, self._header = before
             raise
+        self._has_lines |= line is not None
         return None if line is None or self._nodata.intersection((*line.x, line.y)) else line
 
     def _read_csv(self, text: str) -> dict[str, Any] | None:
         """Cells by name; None for a header."""
         cells = _split_cells(text)
-        if not self._header and not any(cell and parse_number(cell, ".") is not None for cell in cells):
+        is_text = not any(cell and parse_number(cell, ".") is not None for cell in cells)
+        if is_text and (not self._header or self._has_known_name(cells)):  # a second table may follow the first
             self._read_header(cells)
             return None
         names = self._header or self._names_of(len(cells))
@@ -102,14 +108,28 @@ class LineParser:
 
     def _read_header(self, names: list[str]) -> None:
         self._choose_columns(names)
-        rest = [name for name in names if name not in (*self.inputs, self.weight)]
-        self.target = self.target or (rest[0] if len(rest) == 1 else None)
         if len(set(names)) < len(names):
             raise LineError("is a header that has a name twice")
-        if missing := {*self.inputs, *filter(None, [self.weight])} - set(names):
-            raise LineError(f"is a header without {', '.join(sorted(missing))}")
+        inputs, weight = [_name_of(column, names) for column in self.inputs], _name_of(self.weight, names)
+        if missing := [name for name in (*inputs, weight) if name and name not in names]:
+            raise self._missing_columns(missing, names)
+        self.inputs, self.weight = inputs, weight
+        rest = [name for name in names if name not in (*inputs, weight)]
+        self.target = _name_of(self.target or "", names) or (rest[0] if len(rest) == 1 else None)
         self._header = names
         self._warn_without_target(names)
+
+    def _missing_columns(self, missing: Sequence[str], names: list[str]) -> LineError:
+        """The error of a header or, if it is hardly one, of a line of text among others."""
+        fault = f"is a header without {', '.join(missing)}"
+        if self._has_known_name(names) or (len(names) >= len(self.inputs) and not self._has_lines):
+            options = "--x" if self.weight not in missing else "--x and --weight"
+            remedy = f"say which columns are which with {options}, by name or number (--x 1,2)"
+            return HeaderError(f"{fault}: it has {', '.join(names)[:500]}; {remedy}")
+        return LineError(fault)
+
+    def _has_known_name(self, names: Sequence[str]) -> bool:
+        return any(name and name in (*self.inputs, self.target, self.weight) for name in names)
 
     def _names_of(self, n_cells: int) -> list[str]:
         """Names of the cells if there is no header: numbers if the user has given numbers."""
@@ -162,6 +182,12 @@ class LineParser:
             if not LEAST_WEIGHT <= weight <= 1.0 / LEAST_WEIGHT:
                 raise LineError(f"has {weight:g} as {self.weight}, which is no weight")
         return Line(x, target, is_json, content.get("id"), weight)
+
+
+def _name_of(column: str, names: Sequence[str]) -> str:
+    """The name of a column that is given by name or by its number, from 1."""
+    is_number = column not in names and column.isdecimal() and len(column) < 6 and 0 < int(column) <= len(names)
+    return names[int(column) - 1] if is_number else column
 
 
 def _read_json(text: str) -> dict[str, Any]:

@@ -12,13 +12,14 @@ import typer
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform, interruptible
 from wgpr.cli.learn import require_online, require_weights
-from wgpr.cli.lines import Line, LineError, LineParser, leave_out, read_lines
+from wgpr.cli.lines import HeaderError, Line, LineError, LineParser, leave_out, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
 from wgpr.cli.token import TokenFile, read_token
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
+from wgpr.io.tables import TableError
 
 
 def stream(
@@ -139,6 +140,9 @@ def _parse_lines(session: Session, descriptor: int, strict: bool, force: bool) -
                     session.check_place(line)
                 if line is not None and line.y is not None and not force:
                     session.check(line)
+            except HeaderError as error:
+                yield lines
+                raise TableError(f"standard input, line {number} {error}") from error
             except LineError as error:
                 if strict:
                     yield lines
