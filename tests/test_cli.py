@@ -422,6 +422,8 @@ def test_maps_of_several_robots_become_one(wgpr):
         (["fit", "survey.csv", "--missing", "maybe", "-o", "b.map"], 2, ["missing", "skip"]),
         (["stream", "a.map", "--level", "0"], 2, ["--level"]),
         (["stream", "a.map", "--x", "east"], 2, ["--x", "2 inputs"]),
+        (["stream", "a.map", "--x", "lon,lat"], 2, ["--x lon, lat", "east, north", "--force"]),
+        (["stream", "a.map", "--x", "north,east"], 2, ["--x north, east", "east, north", "order"]),
         (["stream", "a.map", "-m", "solar"], 2, ["--method"]),
         (["stream", "b.map", "-m", "sparse"], 1, ["wgpr fit"]),
         (["grid", "a.map", "--spacing", "fine", "-o", "a.nc"], 2, ["--spacing", "fine"]),

@@ -397,6 +397,20 @@ def test_a_stream_goes_on_with_a_map_of_the_service(wgpr, lake, url):
     assert (code, "--x must name the 2 inputs" in said) == (2, True)
 
 
+def test_a_stream_of_other_columns_sends_nothing(wgpr, lake, url):
+    for header, options, code, words in [
+        ("east,north,depth", ["--x", "east,nrth", "--y", "depth"], 1, "is a header without nrth"),
+        ("n,e,depth", [], 1, "is a header without east, north"),
+        ("lon,lat,depth", ["--x", "lon,lat"], 2, f"--x lon, lat: {url} has east, north; convert the data"),
+        ("east,north,depth", ["--x", "north,east"], 2, "name them in this order"),
+    ]:
+        exit_code, _, said = wgpr("stream", "--to", url, *options, stdin=f"{header}\n-76,44,3\n")
+        assert (exit_code, words in said) == (code, True), said
+    assert lake.info()["rows_seen"] == 0
+    code, _, said = wgpr("stream", "--to", url, "--x", "lon,lat", "--force", stdin="lon,lat,depth\n-76,44,3\n")
+    assert (code, "lon, lat are learned as east, north of" in said, lake.info()["rows_seen"]) == (0, True, 1), said
+
+
 def test_a_question_before_anything_is_known(wgpr, lake, url):
     told = ',,,,\n{"error": "nothing is learned yet"}\n'
     for address in (url, f"{url}-new"):

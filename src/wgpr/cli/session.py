@@ -17,6 +17,7 @@ from wgpr.cli.saving import MapWriter
 from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.columns import are_other_places
 from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.known_range import MIN_KNOWN, KnownRange
 from wgpr.io.rows import Forecasts, answer, n_seen
@@ -28,7 +29,7 @@ class StreamOptions:
     """What the user says about the columns of a stream and, for a new map, about its settings; empty if nothing.
 
     is_log : rows come from an instrument, which gives longitude, latitude and depth.
-    crs : coordinate reference system of a new map.
+    crs : coordinate reference system of a new map; force : learn what is doubtful.
     """
 
     inputs: Sequence[str]
@@ -40,6 +41,7 @@ class StreamOptions:
     settings: Sequence[str]
     is_log: bool = False
     crs: str = ""
+    force: bool = False
 
     def new_estimator(self) -> OnlineRegressor:
         model = make_estimator(self.configuration, self.method, self.settings)
@@ -57,6 +59,13 @@ class StreamOptions:
         """A parser for a map with these columns, whose names in the stream may be others."""
         if self.inputs and len(self.inputs) != len(inputs):
             raise UsageError(f"--x must name the {len(inputs)} inputs of {name}; got {','.join(self.inputs)}")
+        if self.inputs and list(self.inputs) != list(inputs):
+            said, own = ", ".join(self.inputs), ", ".join(inputs)
+            is_turned = sorted(self.inputs) == sorted(inputs)
+            if (is_turned or are_other_places(self.inputs, inputs)) and not self.force:
+                remedy = "name them in this order" if is_turned else "convert the data"
+                raise UsageError(f"--x {said}: {name} has {own}; {remedy}, or learn them as they are (--force)")
+            inform(f"{said} are learned as {own} of {name}")
         return LineParser(self.inputs or inputs, self.target or target, self.nodata, self.weight or weight)
 
 

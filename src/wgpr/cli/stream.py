@@ -70,7 +70,8 @@ def stream(
     if nmea and (weight or strict):
         raise UsageError("--weight and --strict are for lines of text; leave them out with --nmea")
     columns = opt.split_names(x), y, weight, nodata
-    said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs or configuration.crs)
+    crs = crs or configuration.crs
+    said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs, force=force)
     if map_file is None:
         from wgpr.cli.remote import remote_session
 

@@ -86,10 +86,23 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
     )
 
 
+def are_other_places(names: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether the one are longitude and latitude and the others easting and northing, by their names."""
+    kinds = {_kind_of_places(each) for each in (names, others)}
+    return len(kinds - {None}) == 2
+
+
 def column_of_log(name: str) -> str | None:
     """The column of an instrument's log that a name stands for: longitude, latitude, depth or time."""
     words = _words(name)
     return next((column for column, pattern in _OF_LOGS.items() if re.fullmatch(pattern, words)), None)
+
+
+def _kind_of_places(names: Sequence[str]) -> str | None:
+    """The pattern of names of x in `_PAIRS` that two of the names follow, if they tell degrees from lengths."""
+    words = [_words(name) for name in names]
+    pairs = (pair for pair in _PAIRS[1:] if all(any(re.fullmatch(side, word) for word in words) for side in pair))
+    return next((x for x, _ in pairs), None)
 
 
 def _has_no_header(table: Table) -> bool:
