@@ -677,6 +677,32 @@ def test_update_refuses_what_is_far_outside_of_the_map(wgpr, fitted_map, change,
     assert load(fitted_map).n_samples_seen_ == 170
 
 
+def test_places_far_outside_of_a_map_in_metres(wgpr):
+    """Large coordinates without a reference system: rows at 1, 2 or in degrees are far, a lake nearby is not."""
+    frame = survey(60)
+    frame[["east", "north"]] = [385_000, 4_900_000] + 100 * frame[["east", "north"]]
+    frame.to_csv("lake.csv", index=False)
+    assert wgpr("fit", "lake.csv", *SMALL, "-o", "a.map")[0] == 0
+    for row in ("1,2,3", "-76.5,44.2,3", "385001,2,3", "4900100,385100,3"):
+        Path("far.csv").write_text(f"east,north,depth\n{row}\n")
+        code, _, said = wgpr("update", "a.map", "far.csv")
+        assert (code, "far outside of the known range" in said, "--force" in said) == (1, True, True), said
+        assert "it is left out" in wgpr("stream", "a.map", stdin=f"{row}\n")[2]
+    Path("near.csv").write_text("east,north,depth\n395000,4890000,3\n")
+    assert wgpr("update", "a.map", "near.csv")[0] == 0
+    assert load("a.map").n_samples_seen_ == 61
+    assert wgpr("update", "a.map", "far.csv", "--force")[0] == 0
+    assert wgpr("stream", "a.map", "--force", stdin="1,2,3\n")[0] == 0
+    assert load("a.map").n_samples_seen_ == 63
+
+
+@pytest.mark.parametrize("anchor", [(0.0, 0.0), (3.0, 2.0), (385_000.0, 4_900_000.0)])
+def test_a_boat_at_anchor_may_sail_off(wgpr, anchor):
+    moves = [0.01 * (row % 3) for row in range(40)] + [0.9 * row for row in range(40)]
+    text = "\n".join(f"{anchor[0] + move},{anchor[1] + move},1.0" for move in moves)
+    assert "left out" not in wgpr("stream", "a.map", *SMALL, stdin=text)[2]
+
+
 def test_update_refuses_rows_that_it_has_learned(wgpr):
     write_survey("monday.csv", 60)
     write_survey("tuesday.csv", 40, seed=1)

@@ -161,7 +161,7 @@ def _far_value(chunk: Chunk, known: KnownRange, row: int, column: int, n_more: i
     shown = ", ".join(f"{chunk.values[row, each]:.15g}" for each in columns)
     place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {shown} is"
     more = f" (and {n_more:,} more)" if n_more else ""
-    remedy = f"check the units, or leave it out (--nodata {shown})"
+    remedy = f"check the units, leave it out (--nodata {shown}), or learn it as it is (--force)"
     if len(columns) > 1:
         remedy = "correct it, or learn it as it is (--force)"
     return f"{place} {known.describe(chunk.values[row], column)}{more}; {remedy}"

@@ -24,6 +24,9 @@ _NO_DATA_FACTOR = 10.0
 # A place in a coordinate reference system is far if its distance is so many times the extent of the known places, and
 # more than so many metres.
 _PLACE_FACTOR, _LEAST_REACH = 30.0, 10_000.0
+# Other inputs are far by the same multiple of their extent, but never within this fraction of their size, nor within so
+# many of the user's units: a boat at anchor sails off, and a time goes on.
+_FRACTION, _LEAST_INPUT_REACH = 0.1, 1000.0
 # An input of a table is far from the middle half of its column if its distance is so many times the size of that.
 _MIDDLE_FACTOR = 100.0
 _HUGE = 1e30
@@ -70,14 +73,16 @@ class KnownRange:
     def of_bounds(cls, low: Array, high: Array, known: Coordinates | None = None) -> "KnownRange":
         """By the least and greatest values (k,) of inputs and, last, target; of x and y in metres if these are known.
 
-        Inputs have a common reach, because a survey may begin with a straight line along one of them.
+        The extent of all inputs counts for each, because a survey may begin with a straight line along one of them.
         """
-        size = np.maximum(high - low, np.maximum(np.abs(low), np.abs(high)))
+        extent = high - low
+        size = np.maximum(extent, np.maximum(np.abs(low), np.abs(high)))
         places = [] if known is None else list(known.columns)
-        others = np.delete(size[:-1], places)
-        reach = np.append(np.full(len(size) - 1, _INPUT_FACTOR * others.max(initial=0.0)), _TARGET_FACTOR * size[-1])
+        most, widest = (np.delete(each[:-1], places).max(initial=0.0) for each in (size, extent))
+        inputs = np.maximum(_FRACTION * size[:-1], max(_PLACE_FACTOR * widest, _LEAST_INPUT_REACH))
+        reach = np.append(np.minimum(inputs, _INPUT_FACTOR * most), _TARGET_FACTOR * size[-1])
         if places:
-            reach[places] = max(_PLACE_FACTOR * (high - low)[places].max(), _LEAST_REACH)
+            reach[places] = max(_PLACE_FACTOR * extent[places].max(), _LEAST_REACH)
         return cls(low, high, np.where(reach > 0, reach, inf), known)
 
     @classmethod
