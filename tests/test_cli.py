@@ -22,11 +22,13 @@ from streams import assert_same_learning
 from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
+from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.lines import LineError
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
+from wgpr.io.grids import MOST_NODES
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 JSON_LINES = {"orient": "records", "lines": True}
@@ -547,6 +549,19 @@ def test_info_fits_the_terminal(fitted_map, width):
     text = console.file.getvalue()
     assert "…" not in text
     assert "lengthscales" in text.partition("Models")[2]
+
+
+def test_a_spacing_that_is_too_fine_names_one_that_is_not(wgpr, fitted_map):
+    for command, spacing, count in [
+        (["plot", fitted_map, "-o", "a.png"], "0.0001,0.001", "million"),
+        (["contours", fitted_map, "--interval", "1", "-o", "a.geojson"], "1e-300", "more than a thousand trillion"),
+        (["grid", fitted_map, "--region", "0,10,0,10", "-o", "a.nc"], "0.0001", "10 billion"),
+    ]:
+        code, _, said = wgpr(*command, "--spacing", spacing)
+        assert (code, f"{count} nodes, and 50,000,000 are the most; use --spacing " in said) == (2, True), said
+        assert f"--spacing {spacing} makes" in said
+    (enough,) = re.findall(r"use --spacing (\S+)", said)
+    assert 0.5 * MOST_NODES < plan_nodes(load(fitted_map), (0.0, 10.0) * 2, parse_spacing(enough)).size <= MOST_NODES
 
 
 def test_arguments_are_checked_before_anything_is_learned(wgpr, fitted_map, monkeypatch):

@@ -295,6 +295,9 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
         ("50 cubits", "unit of length"),
         ("50m,50m,50m", "one for each of 2"),
         ("m", "such as 500m"),
+        ("1e-7", "--spacing 1e-07 (degrees) makes"),
+        ("1e-7", ", or metres: --spacing 0."),
+        ("0.01m", "--spacing 0.01m makes"),
     ):
         code, _, said = wgpr("grid", "lake.map", "--spacing", wrong, "-o", "wrong.nc")
         assert code == 2

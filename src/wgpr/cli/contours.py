@@ -7,13 +7,13 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, inform, progress_bar, warn
-from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.query import learn_waiting_rows
 from wgpr.cli.saving import read_map
 from wgpr.io.contours import contours_of, write_geojson, write_geopackage
 from wgpr.io.coordinates import coordinates
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, masked, plan_grid, predict_plan, target_name
+from wgpr.io.grids import input_names, masked, predict_plan, target_name
 from wgpr.io.rasters import Mask
 from wgpr.labels import Label
 
@@ -41,7 +41,7 @@ def contours(
     with opt.errors_of_usage():
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
+        plan = plan_nodes(model, edges, steps, fixed)
         if len(plan.axes) != 2:
             raise ValueError(f"contours have two inputs that vary, and here {len(plan.axes)} do; use --at")
     learn_waiting_rows(model)

@@ -10,7 +10,7 @@ from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
-from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
@@ -18,7 +18,7 @@ from wgpr.gp.linalg import Array
 from wgpr.io.columns import columns_of_map, inputs_of_map
 from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import MOST_NODES, input_names, masked, named, plan_grid, predict_one_output, predict_plan
+from wgpr.io.grids import MOST_NODES, input_names, masked, named, predict_one_output, predict_plan
 from wgpr.io.rasters import MOST_NODES as MOST_RASTER_NODES
 from wgpr.io.rasters import Mask, check_raster, write_raster
 from wgpr.io.rows import ANSWER, answer
@@ -86,7 +86,7 @@ def grid(
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
-        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed, max_nodes=most)
+        plan = plan_nodes(model, edges, steps, fixed, most)
         if is_raster:
             check_raster(output, model, plan)
     learn_waiting_rows(model)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import inform, print_json, stdout
-from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.lengths import parse_spacing, plan_nodes, steps_of
 from wgpr.cli.query import learn_waiting_rows, read_all
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
@@ -24,7 +24,7 @@ from wgpr.io import container
 from wgpr.io.columns import columns_of_map
 from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, plan_grid, target_name
+from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import expand
 
 _MODELS_SHOWN, _STEPS_SHOWN = 20, 5
@@ -173,7 +173,7 @@ def plot(
     with opt.errors_of_usage():
         distances = steps_of(steps, model, fixed)
         if fixed or model.n_features_in_ <= 2:
-            plan_grid(model, edges, distances, at=fixed)
+            plan_nodes(model, edges, steps, fixed)
     samples = read_all(table, columns_of_map(model, table, opt.split_names(x), y)) if table else None
     shown = () if samples is None else (samples[:, :-1], samples[:, -1])
     learn_waiting_rows(model)
