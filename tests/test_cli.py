@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,11 +25,13 @@ from wgpr.cli import app as cli
 from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.lines import LineError
+from wgpr.cli.saving import SNAPSHOT
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
 from wgpr.io.grids import MOST_NODES
+from wgpr.service import livemap
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 JSON_LINES = {"orient": "records", "lines": True}
@@ -410,7 +413,10 @@ def test_maps_of_several_robots_become_one(wgpr):
         (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "line 3", "'a'", "rescale"]),
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
-        (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv", "damaged"]),
+        (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv is no difference", "wgpr diff"]),
+        (["apply", "a.map", "a.map", "-o", "b.map"], 1, ["a.map is a map and no difference", "wgpr diff"]),
+        (["evaluate", "folder", "survey.csv"], 1, ["folder is a folder", "MAP", "map file"]),
+        (["serve", "a.map"], 2, ["a.map is a file", "FOLDER"]),
         (["merge", "a.map", "-o", "b.map"], 2, ["MAP", "twice"]),
         (["merge", "a.map", "none.map", "-o", "b.map"], 1, ["none.map"]),
         (["merge", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
@@ -447,6 +453,7 @@ def test_errors_are_sentences(wgpr, fitted_map, arguments, code, words):
     Path("other.csv").write_text("lon,lat,z\n1,2,3\n")
     Path("huge.csv").write_text("a,b\n1,2\n1e200,3\n")
     Path("table.toml").write_text('[table]\nheader = "no"')
+    Path("folder").mkdir()
     before = fitted_map.read_bytes()
     exit_code, text, said = wgpr(*arguments)
     assert exit_code == code, said
@@ -458,6 +465,35 @@ def test_errors_are_sentences(wgpr, fitted_map, arguments, code, words):
         assert said.count("wgpr: ") == 1
     assert fitted_map.read_bytes() == before
     assert not Path("b.map").exists()
+
+
+def test_a_folder_of_the_service_has_its_map_in_a_file(wgpr, fitted_map):
+    assert SNAPSHOT == livemap.SNAPSHOT
+    folder = Path("maps/lake")
+    folder.mkdir(parents=True)
+    fitted_map.rename(folder / SNAPSHOT)
+    code, _, said = wgpr("info", folder)
+    assert (code, f"{folder} is a folder" in said, f"{folder / SNAPSHOT}" in said) == (1, True, True), said
+
+
+@pytest.mark.parametrize("command", [["info"], ["update", "survey.csv"], ["stream"]], ids=lambda command: command[0])
+def test_a_damaged_map_is_told_with_its_backup(wgpr, fitted_map, command):
+    data = fitted_map.read_bytes()
+    for damaged in (data[:-100], data[:100], data[:-4] + b"oops", data.replace(b'"F64"', b'"F6X"')):
+        fitted_map.write_bytes(damaged)
+        for has_backup in (False, True):
+            if has_backup:
+                Path("a.map~").write_bytes(data)
+            code, _, said = wgpr(command[0], fitted_map, *command[1:])
+            assert (code, "a.map is " in said or "a.map was altered" in said, "a.map~" in said) == (1, True, has_backup)
+            assert not re.search("rror|serializ", said), said
+        Path("a.map~").unlink()
+
+
+def test_a_damaged_difference_is_told(wgpr, fitted_map):
+    Path("news").write_bytes(zlib.compress(fitted_map.read_bytes()[:-100], level=9))
+    code, _, said = wgpr("apply", fitted_map, "news", "-o", "b.map")
+    assert (code, "news: the difference is truncated" in said, "rror" in said) == (1, True, False), said
 
 
 def test_verbose_shows_the_traceback(wgpr):

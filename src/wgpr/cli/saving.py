@@ -31,6 +31,9 @@ from wgpr.io.journal import JournalError
 from wgpr.io.map_journal import MapJournal, Start, count_lacking_rows, journal_of, remove_journal
 from wgpr.io.rows import n_seen
 
+# The file with the map in a folder of the service.
+SNAPSHOT = "snapshot.map"
+
 
 def read_map(path: Path) -> Any:
     """The saved map, for a command that does not change it. A warning says if it lacks rows of an interrupted run."""
@@ -38,7 +41,7 @@ def read_map(path: Path) -> Any:
     has_journal = journal_of(target).exists() and not is_locked(_lock_of(target))
     if has_journal and not target.exists():
         raise FileNotFoundError(f"{path} was not yet saved when a run was interrupted; wgpr update {path} saves it")
-    model = maps.load(path)
+    model = _load(path)
     if has_journal:
         try:
             if n_rows := count_lacking_rows(target, n_seen(model)):
@@ -48,6 +51,27 @@ def read_map(path: Path) -> Any:
             if not is_locked(_lock_of(target)):  # no command has begun to write
                 warn(str(error))
     return model
+
+
+def _load(path: Path) -> Any:
+    """The map of a file; errors name its backup, if there is one."""
+    if path.is_dir():
+        snapshot = path / SNAPSHOT
+        hint = f"; the service keeps the map of this folder in {snapshot}" if snapshot.exists() else ""
+        raise IsADirectoryError(f"{path} is a folder, and MAP must be a map file{hint or '; name a file in it'}")
+    try:
+        return maps.load(path)
+    except MapError as error:
+        backup = path.with_name(f"{path.name}~")
+        remedy = f"the file before it is {backup}; copy it" if backup.exists() else "use a backup"
+        raise MapError(without_cause(error).replace("use a backup", remedy)) from error
+
+
+def without_cause(error: MapError) -> str:
+    """The message of an error without that of the library that found the fault."""
+    cause = error.__cause__
+    text = str(error).replace(f" ({cause})", "")
+    return text.replace(f" ({type(cause).__name__}: {str(cause)[:200]})", "")
 
 
 @contextmanager
@@ -121,8 +145,8 @@ class MapWriter:
     def load(self) -> Any:
         """The saved map. Rows of an interrupted run are learned and saved first."""
         if not self.has_journal:
-            return maps.load(self.path)
-        model = maps.load(self.path) if self._map_file.exists() else None
+            return _load(self.path)
+        model = _load(self.path) if self._map_file.exists() else None
         self._journal = MapJournal.open(self._map_file)
         model = self._journal.new_estimator() if model is None else model
         if self._journal.warning:

@@ -42,6 +42,10 @@ def serve(
     """
     if folder is None and not demo:
         raise UsageError("name a FOLDER for the maps, or use --demo")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"{folder} is a file, and FOLDER must be a folder for the maps; name another one, such as maps"
+        )
     token = read_token(token_file)
     _require_extra()
     from wgpr.service.process import start_process

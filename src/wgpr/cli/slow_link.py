@@ -7,10 +7,12 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, format_size, inform
-from wgpr.cli.saving import map_writer, read_map
+from wgpr.cli.saving import map_writer, read_map, without_cause
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.files import write_file
+
+_DEFLATED = b"\x78\xda"  # the first bytes of a difference
 
 
 def compact(
@@ -54,9 +56,15 @@ def apply(
 ) -> None:
     """Apply a difference to a map."""
     opt.check_output(output, difference)
+    model, data = read_map(old), difference.read_bytes()
+    if not data.startswith(_DEFLATED):
+        is_map = data[8:9] == b"{"
+        raise MapError(
+            f"{difference} is {'a map and ' if is_map else ''}no difference; name a file of wgpr diff as DIFF"
+        )
     try:
-        model = maps.apply(read_map(old), difference.read_bytes())
+        model = maps.apply(model, data)
     except MapError as error:
-        raise MapError(f"{difference}: {error}") from error
+        raise MapError(f"{difference}: {without_cause(error)}") from error
     with map_writer(output) as writer:
         writer.save(model, compact=compact)
