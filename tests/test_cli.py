@@ -1098,10 +1098,14 @@ def test_stream_leaves_out_what_it_cannot_read(wgpr):
     odd = ["1e200,2,3", "1e200,2", f'{{"east": {"9" * 400}, "north": 1}}', '1,"2', "1,2\r3,4", "x" * 2_000_000]
     bad = "\n".join(["1,2,three", "1,2,3,4", "{not json}", "1,nan,3", "{}", *odd]) + "\n"
     code, _, said = wgpr("stream", "a.map", *SMALL, stdin=good + bad)
-    assert (code, said.count("left out")) == (0, 11)
+    assert (code, said.count("it is left out"), said.count("further such lines are only counted")) == (0, 5, 1)
+    assert "standard input: 11 lines were left out" in said
     assert "line 32" in said
     assert "line 35 has no north: nan is not a number; it is left out" in said
     assert load("a.map").n_samples_seen_ == 30
+    for line in odd:
+        assert "line 1 " in wgpr("stream", "a.map", stdin=f"{line}\n")[2]
+    assert "counted" not in wgpr("stream", "a.map", stdin=f"{odd[0]}\n" * 5)[2]
     code, _, said = wgpr("stream", "a.map", "--strict", stdin=good + bad)
     assert (code, "line 32" in said) == (1, True)
     assert load("a.map").n_samples_seen_ == 60

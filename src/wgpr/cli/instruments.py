@@ -34,7 +34,6 @@ def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[
     What is left out is counted, and told at the end; each reason is also told when it first occurs.
     """
     positions = _positions(session)
-    place = "standard input" if address == "-" else address
     decoder, number = NmeaDecoder(), 0
     try:
         with _opened(address) as arrivals:
@@ -48,12 +47,12 @@ def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[
                         if not force:
                             session.check(line)
                     except LineError as error:
-                        inform(f"{place}, line {row.line} {error}; it is left out")
+                        session.left_out.add(row.line, error)
                     else:
                         lines.append(line)
                 yield lines
     finally:
-        for sentence in decoder.problems.sentences(place, "line"):
+        for sentence in decoder.problems.sentences(session.left_out.place, "line"):
             inform(sentence)
 
 

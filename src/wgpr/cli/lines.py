@@ -15,6 +15,8 @@ from wgpr.io.sources import number as parse_number
 _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
 _MOST_COLUMNS = 20_000
+# Lines that are left out with a message of their own.
+_MOST_TOLD = 5
 
 
 def read_lines(descriptor: int) -> Iterator[list[str]]:
@@ -37,12 +39,30 @@ class HeaderError(LineError):
     """A header without the columns of the map. The rows below it cannot be read, so the stream ends."""
 
 
-def leave_out(number: int, error: LineError, *, strict: bool) -> None:
-    """Say that a line is left out, and why; if it is `strict`, raise an error instead."""
-    place = f"standard input, line {number} {error}"
-    if strict:
-        raise LineError(f"{place}; correct it") from error
-    inform(f"{place}; it is left out")
+class LeftOut:
+    """Tells which lines are left out: the first ones one by one, and the number of all at the end.
+
+    place : what the lines are of, such as standard input. strict : a line that would be left out is an error.
+    """
+
+    def __init__(self, place: str = "standard input", *, strict: bool = False) -> None:
+        self.place, self.strict, self._n_lines = place, strict, 0
+
+    def add(self, number: int, error: LineError) -> None:
+        """Leave out a line, and say why."""
+        line = f"{self.place}, line {number} {error}"
+        if self.strict:
+            raise LineError(f"{line}; correct it") from error
+        self._n_lines += 1
+        if self._n_lines <= _MOST_TOLD:
+            inform(f"{line}; it is left out")
+        elif self._n_lines == _MOST_TOLD + 1:
+            inform("further such lines are only counted")
+
+    def report(self) -> None:
+        """Say how many lines were left out, if not all of them were told."""
+        if self._n_lines > _MOST_TOLD:
+            inform(f"{self.place}: {self._n_lines:,} lines were left out")
 
 
 class Line(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from wgpr.cli.console import UsageError, format_count, inform
 from wgpr.cli.georeference import choose_crs
-from wgpr.cli.lines import Line, LineError, LineParser, format_answer, leave_out
+from wgpr.cli.lines import Line, LineError, LineParser, format_answer
 from wgpr.cli.session import Session, StreamOptions
 from wgpr.cli.settings import chosen_settings
 from wgpr.client import Map, MapServiceError
@@ -22,7 +22,7 @@ _MOST_ROWS = 5000
 
 @contextmanager
 def remote_session(
-    url: str, token: str | None, said: StreamOptions, level: float, report_every: int, *, strict: bool, force: bool
+    url: str, token: str | None, said: StreamOptions, level: float, report_every: int, *, force: bool
 ) -> Iterator["RemoteSession"]:
     """A session with a map of a service. If it does not exist, it is made with the first row."""
     try:
@@ -32,7 +32,7 @@ def remote_session(
     with service_map:
         definition = _definition(service_map)
         parser = said.parser_of_new_map() if definition is None else _parser(url, definition, said)
-        session = RemoteSession(service_map, parser, level, report_every, strict=strict, force=force)
+        session = RemoteSession(service_map, parser, level, report_every, force=force)
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
             method, settings = chosen_settings(said.configuration, said.method, said.settings)
@@ -69,11 +69,9 @@ class RemoteSession(Session):
     recognises_degrees : whether a new map gets the coordinates that the names of its columns say.
     """
 
-    def __init__(
-        self, service_map: Map, parser: LineParser, level: float, report_every: int, *, strict: bool, force: bool
-    ) -> None:
+    def __init__(self, service_map: Map, parser: LineParser, level: float, report_every: int, *, force: bool) -> None:
         super().__init__(parser, report_every)
-        self._map, self._level, self._strict, self._force = service_map, level, strict, force
+        self._map, self._level, self._force = service_map, level, force
         self._waits = False
         self.new_map: dict[str, Any] | None = None
         self.recognises_degrees = False
@@ -124,7 +122,7 @@ class RemoteSession(Session):
                 if error.line is None:
                     raise
                 refused = rows.pop(error.line - 1)
-                leave_out(refused.number, LineError(f"is refused by the service: {_fault(error)}"), strict=self._strict)
+                self.left_out.add(refused.number, LineError(f"is refused by the service: {_fault(error)}"))
             else:
                 self.n_rows += len(rows)
                 return

@@ -12,7 +12,7 @@ import numpy as np
 from wgpr.cli.console import UsageError, format_count, inform
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
-from wgpr.cli.lines import Line, LineError, LineParser, format_answer
+from wgpr.cli.lines import LeftOut, Line, LineError, LineParser, format_answer
 from wgpr.cli.saving import MapWriter
 from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
@@ -72,7 +72,7 @@ class StreamOptions:
 class Session(ABC):
     """Learns the rows of a stream, here or elsewhere. n_rows : taken so far; n_answers : queries answered.
 
-    known : what is known of the values from `n_known` rows before.
+    known : what is known of the values from `n_known` rows before. left_out : lines that are not learned.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Session(ABC):
     ) -> None:
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = 0
+        self.left_out = LeftOut()
         self._known, self._n_known = known, n_known
         self._coordinates: Coordinates | None = None
 

@@ -12,7 +12,7 @@ import typer
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform, interruptible
 from wgpr.cli.learn import require_online, require_weights
-from wgpr.cli.lines import HeaderError, Line, LineError, LineParser, leave_out, read_lines
+from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
@@ -72,27 +72,29 @@ def stream(
     columns = opt.split_names(x), y, weight, nodata
     crs = crs or configuration.crs
     said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs, force=force)
+    place = "standard input" if nmea in ("", "-") else nmea
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
         token = read_token(token_file)
-        with remote_session(to, token, said, level, report_every, strict=strict, force=force) as remote:
-            run_stream(remote, _lines(remote, nmea, strict=strict, force=force))
+        with remote_session(to, token, said, level, report_every, force=force) as remote:
+            remote.left_out = LeftOut(place, strict=strict)
+            run_stream(remote, _lines(remote, nmea, force=force))
         return
     with map_writer(map_file, continues=True) as writer:
         model, parser = _open_map(writer, said)
         session = StreamSession(model, parser, half_width, report_every, writer, save_every, crs=said.crs)
-        run_stream(session, _lines(session, nmea, strict=strict, force=force))
+        session.left_out = LeftOut(place, strict=strict)
+        run_stream(session, _lines(session, nmea, force=force))
 
 
-def _lines(session: Session, nmea: str, *, strict: bool, force: bool) -> Iterator[list[Line]]:
+def _lines(session: Session, nmea: str, *, force: bool) -> Iterator[list[Line]]:
     """The lines of a stream, in lists as they arrive.
 
-    nmea : address of an instrument, empty for standard input; strict : stop at a wrong line.
-    force : also learn rows far outside of what is known.
+    nmea : address of an instrument, empty for standard input; force : also learn rows far outside of what is known.
     """
     if not nmea:
-        return _parse_lines(session, sys.stdin.fileno(), strict, force)
+        return _parse_lines(session, sys.stdin.fileno(), force)
     from wgpr.cli.instruments import nmea_lines
 
     return nmea_lines(session, nmea, force=force)
@@ -126,11 +128,12 @@ def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
             inform("interrupted")
             session.catch_up()
         finally:
+            session.left_out.report()
             session.finish()
 
 
-def _parse_lines(session: Session, descriptor: int, strict: bool, force: bool) -> Iterator[list[Line]]:
-    """The lines of a pipe, in lists as they arrive. Wrong ones are reported, or stop the stream if it is `strict`."""
+def _parse_lines(session: Session, descriptor: int, force: bool) -> Iterator[list[Line]]:
+    """The lines of a pipe, in lists as they arrive. Wrong ones are left out."""
     numbers = count(1)
     for texts in read_lines(descriptor):
         lines: list[Line] = []
@@ -145,9 +148,9 @@ def _parse_lines(session: Session, descriptor: int, strict: bool, force: bool) -
                 yield lines
                 raise TableError(f"standard input, line {number} {error}") from error
             except LineError as error:
-                if strict:
+                if session.left_out.strict:
                     yield lines
-                leave_out(number, error, strict=strict)
+                session.left_out.add(number, error)
             else:
                 lines += [line._replace(number=number)] if line is not None else []
         yield lines
