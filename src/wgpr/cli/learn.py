@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 # Rows that districts are laid out by, at the most.
 _MOST_IN_SAMPLE = 20_000
 
+# Rows below which a map is learned sooner by one process than by several.
+_FEW_ROWS = 20_000
+
 # Rows between two updates of the progress bar, and in a commit to the journal. An interrupted `fit` loses no more.
 _PIECE = 500
 
@@ -221,6 +224,8 @@ def learn_table(
     with interruptible():
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
+            if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
+                inform(f"shards do not pay for fewer than {_FEW_ROWS:,} rows; without --shards they are learned sooner")
             if fleet is None:
                 _learn(model, check, table, columns, skip, writer if has_journal else None)
             else:
