@@ -25,6 +25,7 @@ from wgpr.cli import app as cli
 from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.lines import LineError
+from wgpr.cli.options import METHOD_NAMES
 from wgpr.cli.saving import SNAPSHOT
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
@@ -514,8 +515,13 @@ def test_the_list_of_commands_says_how_each_begins():
         assert command.imported().help.partition("\n\n")[0].replace("\n", " ") == cli.COMMANDS[name][1]
 
 
-def test_help_imports_nothing_that_takes_long():
-    code = "import sys; from wgpr.cli.app import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+def test_the_help_lists_all_methods():
+    assert METHOD_NAMES == ", ".join(METHODS)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+def test_help_imports_nothing_that_takes_long(arguments):
+    code = f"import sys; from wgpr.cli.app import app; app({arguments}, standalone_mode=False); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(result.stdout.splitlines()[-1].split())
     assert not modules & {"numpy", "scipy", "pandas", "sklearn", "matplotlib", "xarray"}

@@ -1,4 +1,7 @@
-"""Arguments and options that several commands have, and functions that parse them."""
+"""Arguments and options that several commands have, and functions that parse them.
+
+It imports nothing that takes long: `wgpr serve` needs neither NumPy nor scikit-learn to read its arguments.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from wgpr.cli.console import UsageError
-from wgpr.estimators.regressors import METHODS
-from wgpr.io import rows
 from wgpr.io.files import check_destination
 
-METHOD_NAMES = ", ".join(METHODS)
+METHOD_NAMES = "wgpr, solar, lgpr, streaming, sparse"  # of `wgpr.estimators.regressors.METHODS`
 
 MapFile = Annotated[Path, typer.Argument(metavar="MAP", help="A saved map.")]
 _FILES = (
@@ -152,6 +153,8 @@ def interval_half_width(level: float) -> float:
     """Half the width of the central interval with probability `level`, in standard deviations."""
     if not 0.0 < level < 1.0:
         raise UsageError(f"--level must be between 0 and 1, such as 0.95; got {level}")
+    from wgpr.io import rows
+
     return rows.interval_half_width(level)
 
 
