@@ -516,7 +516,7 @@ def test_the_list_of_commands_says_how_each_begins():
 
 
 def test_the_help_lists_all_methods():
-    assert METHOD_NAMES == ", ".join(METHODS)
+    assert ", ".join(METHODS) == METHOD_NAMES
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
