@@ -63,13 +63,15 @@ def forecast(kernel, theta, mean, known, X, y, precision):
     return log_normal(error, C), given_others
 
 
-def agreement(territories, i, j, compared):
-    """Of territories i and j, by their variograms; compared : those whose typical spread is the unit of distances."""
-    spread = np.median(territories.overview.spreads[sorted({*compared, j})], axis=0)
+def agreement(territories, i, compared, j):
+    """Of territories i and j, by their variograms; compared : those whose typical length-scales are the steps' unit."""
+    d = len(territories.models[0].centre)
+    lengths = [territories.models[each].theta.lengthscales for each in [*compared, j]]
+    typical = np.exp(np.median(np.log(lengths), axis=0))
 
     def log_deviations(model):
-        theta, d = model.theta, len(spread)
-        steps = [step * spread[axis] * np.eye(d)[axis] for step in (0.1, 0.3, 1.0) for axis in range(d)]
+        theta = model.theta
+        steps = [step * typical[axis] * np.eye(d)[axis] for step in (0.3, 1.0, 3.0) for axis in range(d)]
         covariances = [model.kernel(theta, np.zeros((1, d)), step[None])[0, 0] for step in steps]
         semivariances = theta.amplitude**2 - np.array(covariances) + theta.noise**2
         return np.log([*np.sqrt(semivariances), theta.noise, theta.noise])
@@ -97,7 +99,7 @@ def answer(territories, x):
         predicted, theta = local_posterior(territories, j, gap, between, x)
         near = nearest(territories, j, theta, between)
         near_in_reach = [i for i in near if (between(grounds[j], grounds[i]) <= reach).all()]
-        fraction = max([min([agreement(territories, i, j, near) for i in near_in_reach], default=1.0), 0.01])
+        fraction = max([min([agreement(territories, i, near, j) for i in near_in_reach], default=1.0), 0.01])
         rest = 1.0 - np.linalg.norm(gap(grounds[j], x) / reach) / fraction
         if rest <= 0.0:
             continue
@@ -118,7 +120,7 @@ def local_posterior(territories, j, gap, between, x):
     order = np.argsort(distances, kind="stable")[:9]
     last = distances[order[-1]] * (1.0 if len(models) > 9 else 1.1)
     weights = np.array([
-        (1.0 - (distances[i] / last if last else 0.0)) ** 2 * agreement(territories, i, j, order) for i in order
+        (1.0 - (distances[i] / last if last else 0.0)) ** 2 * agreement(territories, i, order, j) for i in order
     ])  # fmt: skip
     weights /= weights.sum()
     theta = Hyperparameters.from_log(weights @ logs[order], d)
@@ -127,7 +129,7 @@ def local_posterior(territories, j, gap, between, x):
     halo = [
         point
         for i in sources
-        if agreement(territories, i, j, sources) > 0
+        if agreement(territories, i, sources, j) > 0
         for point in zip(models[i].data.Z, models[i].data.t, models[i].data.precision, strict=True)
     ]
     halo.sort(key=lambda point: np.linalg.norm(gap(grounds[j], point[0]) / theta.lengthscales))

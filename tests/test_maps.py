@@ -195,6 +195,19 @@ def test_a_compact_map_predicts_almost_the_same_and_is_small(regressor, tmp_path
     assert compact.history_ == ()
 
 
+def test_a_compact_map_of_many_regimes_predicts_almost_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 20.0, (3000, 2))
+    amplitude = np.exp((X[:, 0] - 10.0) / 4.0)
+    y = amplitude * (np.sin(X[:, 0] ** 2 / 5.0) * np.cos(2.5 * X[:, 1]) + 0.02 * rng.normal(size=3000))
+    estimator, places = WGPRegressor().fit(X, y), rng.uniform(0.0, 20.0, (1000, 2))
+    compact = saved_and_loaded(estimator, tmp_path, compact=True)
+    assert estimator.n_models_ > 20
+    (mean, std), (expected, expected_std) = (each.predict(places, return_std=True) for each in (compact, estimator))
+    assert (np.abs(mean - expected) / expected_std).max() < 0.01
+    np.testing.assert_allclose(std, expected_std, rtol=0.01)
+
+
 @every_online_estimator
 def test_learning_can_go_on_from_a_compact_map(regressor, tmp_path):
     X, y = travelling(200, seed=2)

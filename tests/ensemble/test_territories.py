@@ -78,17 +78,6 @@ def test_it_makes_no_difference_how_many_rows_are_given(k, settings):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_second_line_is_fitted_soon():
-    """The first line does not tell how rough the field is across lines. Rows of the next one do, without delay."""
-    along = np.linspace(0.0, 10.0, 100)
-    X = np.concatenate([np.column_stack([along, np.full(100, north)]) for north in (0.0, 3.0)])
-    y = (np.sin(X[:, 0]) + np.cos(0.3 * X[:, 1]))[:, None]
-    first, second = (learned(X[:n], y[:n])[0].models for n in (100 + 14, 100 + 15))
-    assert [len(models) for models in (first, second)] == [1, 1]
-    assert first[0].n_fitted < 100
-    assert second[0].n_fitted == 115
-
-
 def test_spikes_make_no_difference_between_one_and_many():
     X, y = wavy(300)
     y[[5, 100, 101, 250]] += 500.0

@@ -211,22 +211,6 @@ def test_a_thinned_territory_stays_close_to_its_hyperparameters():
         assert fitted(thinned, surroundings).theta.noise == pytest.approx(territory.theta.noise, rel=0.1)
 
 
-def test_it_is_wider_after_rows_far_beyond_those_of_the_fit():
-    """The places of the fit are in a square with sides of 4: four times the range is reached at 16."""
-    territory, lowest = begun(), begun().data.Z.min(axis=0)
-    X = np.repeat(lowest[None], 30, axis=0)
-    X[:, 1] = np.linspace(5.0, 20.0, 30)
-    first = int(np.argmax(X[:, 1] - lowest[1] > 4.0 * np.ptp(territory.data.Z[:, 1])))
-    assert 0 < first < 29
-    assert territory.first_beyond(X[:first]) is None
-    for n in (0, 3, first):  # rows before these that are already there
-        before = territory.with_rows(X[:n], np.zeros((n, 1)), np.ones(n), 50)
-        assert before.first_beyond(X[n:]) == first
-        assert not before.is_wider
-    assert territory.with_rows(X, np.zeros((30, 1)), np.ones(30), 70).is_wider
-    assert not fitted(territory.with_rows(X, np.zeros((30, 1)), np.ones(30), 70), ALONE).is_wider
-
-
 def test_a_part():
     territory = with_new_rows()
     is_in = territory.data.Z[:, 0] < 2.0

@@ -63,7 +63,8 @@ def test_semivariance_is_half_the_variance_of_a_difference(kernel, d, pair):
     steps, theta = pair[0], hyperparameters(kernel, d)
     others = replace(theta, noise=2.0 * theta.noise, lengthscales=3.0 * theta.lengthscales)
     expected = [
-        kernel.variance(each) + each.noise**2 - kernel(each, np.zeros((1, d)), steps)[0] for each in (theta, others)
+        [kernel.variance(each) + each.noise**2 - kernel(each, np.zeros((1, d)), np.diag(step))[0] for step in steps]
+        for each in (theta, others)
     ]
     found = kernel.semivariance(np.array([theta.to_log(), others.to_log()]), steps)
     np.testing.assert_allclose(found, expected, rtol=1e-12)

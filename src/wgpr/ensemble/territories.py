@@ -1,7 +1,7 @@
 """Territories of pseudo-data: how the default learns (docs/territories.md).
 
 Each row belongs to one territory, and is known as soon as it is united with the pseudo-data there. A territory is
-looked at when it is full, when it has grown in rows or in width, or when a row is out of its reach:
+looked at when it is full, when it has grown, or when a row is out of its reach:
 
 1. Forecast: the new rows are predicted by what was known before them. Rows that everything else contradicts are
    down-weighted.
@@ -142,11 +142,6 @@ class Overview(PickledByFields):
         self.centres[number], self.spreads[number] = territory.centre, territory.spread
         self.log_thetas[number] = territory.theta.to_log()
 
-    def agreement(self, kernel: Kernel, numbers: Indices, number: int) -> Array:
-        """How much territories (j,) agree with one: (j,) between 0 for another regime and 1."""
-        spread = np.median(self.spreads[np.union1d(numbers, number)], axis=0)
-        return agreement(kernel, self.log_thetas[numbers], self.log_thetas[number], spread)
-
     @property
     def _log_lengthscales(self) -> Array:
         return self.log_thetas[:, 1 : self.centres.shape[1] + 1]
@@ -204,10 +199,6 @@ class Territories(PickledByFields):
     def kernel(self) -> Kernel:
         return self.models[0].kernel
 
-    def agreement(self, numbers: Indices, number: int) -> Array:
-        """How much territories (j,) agree with one: (j,)."""
-        return self.overview.agreement(self.kernel, numbers, number)
-
 
 class Learned(NamedTuple):
     """Territories after some rows, records of the looks, and the whitened errors of forecasts in them: (n, k)."""
@@ -257,7 +248,7 @@ class Learning:
     def _learn_some(self, X: Array, y: Array, weights: Array) -> None:
         owners, start = route(self.cuts, X), 0
         while start < len(y):
-            stop, number = self._next_look(owners, X, y, weights, start)
+            stop, number = self._next_look(owners, y, weights, start)
             for owner in set(owners[start:stop].tolist()):
                 rows = start + np.flatnonzero(owners[start:stop] == owner)
                 visited = self.n_learned + int(rows[-1]) - start + 1
@@ -270,23 +261,20 @@ class Learning:
                     owners[stop:] = route(self.cuts, X[stop:])
             start = stop
 
-    def _next_look(self, owners: Indices, X: Array, y: Array, weights: Array, start: int) -> tuple[int, int | None]:
+    def _next_look(self, owners: Indices, y: Array, weights: Array, start: int) -> tuple[int, int | None]:
         """The next row at which a territory must be looked at, plus one, and the number of that territory."""
         stop, number = len(owners), None
         for owner in sorted(set(owners[start:].tolist())):
             rows = start + np.flatnonzero(owners[start:stop] == owner)
-            place = self._first_due(self.models[owner], X[rows], y[rows], weights[rows])
+            place = self._first_due(self.models[owner], y[rows], weights[rows])
             if place is not None:
                 stop, number = int(rows[place]) + 1, owner
         return stop, number
 
-    def _first_due(self, territory: Territory, X: Array, y: Array, weights: Array) -> int | None:
-        """Which of the next rows, `X` (n, d), `y` (n, k) with weights (n,), makes a look at a territory due, if any."""
+    def _first_due(self, territory: Territory, y: Array, weights: Array) -> int | None:
+        """Which of the next rows `y` (n, k), with weights (n,), makes a look at a territory due; None if none does."""
         n_until_full = self.room(territory) + 1 - len(territory.data)
         n_until_grown = int(np.ceil(_GROWTH * territory.n_fitted)) - territory.n_seen
-        beyond = territory.first_beyond(X)
-        if beyond is not None:
-            n_until_grown = min(n_until_grown, beyond + FEWEST_ROWS - len(territory.new_rows))
         due = max(1, min(n_until_full, n_until_grown)) - 1
         deviation = np.abs(y[: due + 1] - territory.mean).max(axis=1)
         is_trusted = weights[: due + 1] / territory.theta.noise**2 >= territory.least_trusted
@@ -302,8 +290,7 @@ class Learning:
         started, n_before = perf_counter(), len(self.models)
         territory = _without_copies(self.models[number])
         is_full = len(territory.data) > self.room(territory)
-        is_grown = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
-        is_due = is_grown or territory.is_wider
+        is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
         if n_new < FEWEST_ROWS and not (is_full or is_due):
             # A row is out of reach, or was a copy. So few rows are no regime yet: they stay new, but for outliers.
@@ -383,7 +370,8 @@ class Learning:
         n = min(_N_NEIGHBOURS, len(squares) - 1)
         near = np.argpartition(squares, n - 1)[:n]
         near = near[np.argsort(squares[near], kind="stable")]
-        near = near[everyone.agreement(self.models[number].kernel, near, number) > least_agreement]
+        kernel, log_thetas = self.models[number].kernel, everyone.log_thetas
+        near = near[agreement(kernel, log_thetas[near], log_thetas[number]) > least_agreement]
         if not len(near):
             return ALONE
         around = PseudoData.union(*(self._neighbour(other).plausible for other in near[:_N_IN_HALO].tolist()))

@@ -81,24 +81,22 @@ _ROUNDING = 1e-8
 # Root mean square difference of log deviations at which territories begin to disagree, and disagree wholly.
 _AGREE, _DISAGREE = 0.6, 1.0
 
-# Steps of the variograms that are compared, in spreads; and how often the noise counts beside them.
-_STEPS, _N_NOISE = (0.1, 0.3, 1.0), 2
+# Steps of the variograms that are compared, in typical length-scales; and the weight of the log noise beside them.
+_STEPS, _WEIGHT_OF_NOISE = np.array([0.3, 1.0, 3.0]), 2.0
 
 
-def agreement(kernel: Kernel, log_theta: Array, other: Array, spread: Array) -> Array:
-    """Between 0 for another regime and 1, of log hyperparameters (j, p) with others (p,).
+def agreement(kernel: Kernel, log_theta: Array, other: Array) -> Array:
+    """How much log hyperparameters (j, p) agree with others (p,): between 0 for another regime and 1, (j,).
 
-    Variograms are compared: the deviations of two observations that are some steps apart along each input, and the
-    noise. Hyperparameters may differ much and mean the same: a field of a small shape parameter and long length-scales
-    resembles one of short length-scales, and no length-scale matters that is far beyond the data.
-
-    spread : (d,) typical of the inputs of these territories.
+    Variograms are compared: the deviations of two observations that are some steps apart along an input, and the noise.
+    Hyperparameters may differ much and mean nearly the same: amplitude, length-scales and shape replace each other.
     """
-    steps = np.concatenate([np.diag(step * spread) for step in _STEPS])
-    both = np.vstack([log_theta, other])
-    log_noise = np.repeat(both[:, -1:], _N_NOISE, axis=1)
-    log_deviation = np.hstack([0.5 * np.log(kernel.semivariance(both, steps)), log_noise])
-    difference = np.sqrt(((log_deviation[:-1] - log_deviation[-1]) ** 2).mean(axis=-1))
+    everyone = np.vstack([other, log_theta])
+    lengthscales = np.exp(np.median(everyone[:, kernel.lengthscales_in(everyone)], axis=0))
+    log_deviation = 0.5 * np.log(kernel.semivariance(everyone, np.multiply.outer(_STEPS, lengthscales)))
+    squares = ((log_deviation[1:] - log_deviation[0]) ** 2).sum(axis=(1, 2))
+    squares += _WEIGHT_OF_NOISE * (everyone[1:, -1] - everyone[0, -1]) ** 2
+    difference = np.sqrt(squares / (log_deviation[0].size + _WEIGHT_OF_NOISE))
     agreeing: Array = ((_DISAGREE - difference) / (_DISAGREE - _AGREE)).clip(0.0, 1.0)
     return agreeing
 
@@ -211,20 +209,6 @@ class Territory(PickledByFields):
         """After rows `X` (n, d), `y` (n, k) with weights (n,): they are known at once, without approximation."""
         data = PseudoData.union(self.data, PseudoData.of_rows(X, y, weights, self.theta.noise))
         return replace(self, data=data, n_seen=self.n_seen + len(y), visited=visited)
-
-    @property
-    def is_wider(self) -> bool:
-        """Whether its places reach far beyond those of the latest fit along some input."""
-        return bool((_spread(self.data.Z) > _SPREAD_GROWTH * self.spread).any())
-
-    def first_beyond(self, X: Array) -> int | None:
-        """Which of its new rows, and then of rows `X` (n, d), is the first far beyond the places of the latest fit."""
-        box = np.stack([self.known.Z.min(axis=0), self.known.Z.max(axis=0)])
-        Z = np.concatenate([box, self.new_rows.Z, X])
-        if (_spread(Z) <= _SPREAD_GROWTH * self.spread).all():
-            return None
-        ranges = np.maximum.accumulate(Z, axis=0)[2:] - np.minimum.accumulate(Z, axis=0)[2:]
-        return int(np.argmax((ranges / np.sqrt(12.0) > _SPREAD_GROWTH * self.spread).any(axis=1)))
 
     def down_weighted(self, weights: Array) -> "Territory":
         """After the weights of the new rows were multiplied by these (n,)."""

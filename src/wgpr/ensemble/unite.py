@@ -263,8 +263,7 @@ def _agreement(parts: Sequence[Territory]) -> Array:
     """How much parts agree with the largest of them: (j,)."""
     log_thetas = np.array([part.theta.to_log() for part in parts])
     largest = int(np.argmax([part.n_seen for part in parts]))
-    spread = np.median([part.spread for part in parts], axis=0)
-    return agreement(parts[0].kernel, log_thetas, log_thetas[largest], spread)
+    return agreement(parts[0].kernel, log_thetas, log_thetas[largest])
 
 
 def _average(parts: Sequence[Territory]) -> Hyperparameters:
