@@ -186,24 +186,24 @@ def test_the_process_outlives_bad_commands(process, tmp_path):
 
 
 def test_maps_share_the_memory_for_posteriors(monkeypatch):
-    most = 2**20
-    monkeypatch.setattr(writer_module, "_CACHE_BYTES_OF_ALL", most)
+    """What the map keeps that learned longest ago goes first."""
+    monkeypatch.setattr(writer_module, "_CACHE_BYTES_OF_ALL", 2**21)
     maps = {}
-
-    def kept():
-        return [each._model._state.cache.n_bytes for each in maps.values()]
-
     carry_out = partial(writer_module._carried_out, maps=maps)
-    carry_out(Open("first", SURVEY, None))
-    carry_out(Learn("first", 0, ROWS))
-    assert 0.5 * most < sum(kept()) <= most
-    for name in "abc":
+    carry_out(Open("paper", PAPER, None))  # has nothing to keep
+    carry_out(Learn("paper", 0, ROWS[:50]))
+    kept = []
+    for name in "abcdef":
         carry_out(Open(name, SURVEY, None))
         carry_out(Learn(name, 0, ROWS))
-        assert sum(kept()) <= most
-    assert max(kept()) <= most / 4
-    carry_out(Open("paper", PAPER, None))  # has nothing to keep
-    assert maps["first"]._with_own_settings().max_cache_bytes == 2**28
+        kept.append([maps[each].cache.n_bytes for each in "abcdef" if each in maps])
+        assert sum(kept[-1]) <= 2**21
+        assert kept[-1][-1] == kept[0][0] > 2**19
+    assert kept[-1][0] == 0 < kept[-1][-2]
+    carry_out(Learn("a", len(ROWS), ROWS[:100] + 0.1))
+    assert maps["a"].cache.n_bytes > 0
+    assert list(maps)[-1] == "a"
+    assert maps["a"]._with_own_settings().max_cache_bytes == 2**28
 
 
 def test_the_process_tells_when_it_dies(process):

@@ -28,14 +28,6 @@ def knows_rows_at_once(model: EnsembleRegressor) -> bool:
     return isinstance(model._method(), TerritoryMethod)
 
 
-def limit_cache(model: EnsembleRegressor, max_bytes: int) -> None:
-    """Let a model keep so many bytes of factorised matrices at the most. Other methods than the default keep none."""
-    if knows_rows_at_once(model):
-        model.set_params(max_cache_bytes=max_bytes)
-        if hasattr(model, "_state"):
-            model._state.cache.shrink(max_bytes)
-
-
 def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
     """Learn rows (n, d + 1) with weights (n,), if any."""
     frames = as_frames(model, rows, columns[: rows.shape[1]])

@@ -7,7 +7,7 @@ writes no files, and ends when the service does.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,11 +15,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple, cast
 
+from wgpr.ensemble.answers import PosteriorCache
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateSender
 from wgpr.io.maps import load
-from wgpr.io.rows import Forecasts, limit_cache, n_seen
+from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.process import StartedProcess, start_process
@@ -92,11 +93,14 @@ class _Learning:
         made = load(command.snapshot) if command.snapshot else command.definition.new_estimator()
         self._model = cast(OnlineRegressor, made)
         self._settings = made.get_params(deep=False)
+        if knows_rows_at_once(made):  # other methods have no cache. This process answers hardly anything
+            made.set_params(max_cache_bytes=min(_CACHE_BYTES, self._settings["max_cache_bytes"]))
         self._forecasts, self._sender = Forecasts(), StateSender()
 
-    def limit_cache(self, max_bytes: int) -> None:
-        """Keep at most so many bytes of factorised matrices."""
-        limit_cache(self._model, min(max_bytes, self._settings.get("max_cache_bytes", max_bytes)))
+    @property
+    def cache(self) -> PosteriorCache:
+        """What it keeps for forecasts."""
+        return self._model._state.cache if n_seen(self._model) else PosteriorCache()
 
     def learn(self, first: int, rows: Array) -> None:
         if first != n_seen(self._model):  # no row is learned twice or left out
@@ -148,11 +152,22 @@ def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
         return None
     if isinstance(command, Open):
         maps[name] = _Learning(command)
-        for each in maps.values():
-            each.limit_cache(min(_CACHE_BYTES, _CACHE_BYTES_OF_ALL // len(maps)))
     if isinstance(command, Learn):
         maps[name].learn(command.first, command.rows)
+        maps[name] = maps.pop(name)  # those that learned longest ago come first
+        _limit_caches([each.cache for each in maps.values()])
     return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
+
+
+def _limit_caches(caches: Sequence[PosteriorCache]) -> None:
+    """Drop what the first of them keep, until all together are small enough."""
+    excess = sum(cache.n_bytes for cache in caches) - _CACHE_BYTES_OF_ALL
+    for cache in caches:
+        if excess <= 0:
+            return
+        before = cache.n_bytes
+        cache.shrink(max(0, before - excess))
+        excess -= before - cache.n_bytes
 
 
 # In the service
