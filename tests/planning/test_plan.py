@@ -62,6 +62,24 @@ def test_points_are_in_the_order_of_the_gains_that_are_reported(strip):
     assert made.gains[0] > 2.0 * made.gains[-1]
 
 
+def test_places_between_smooth_and_rough_ground_have_the_best_first(regimes):
+    made = plan(regimes, points=20)
+    assert (np.diff(made.gains) <= 1e-6).all()
+    for n_points in (1, 3):
+        fewer = plan(regimes, points=n_points)
+        np.testing.assert_array_equal(np.concatenate(fewer.tracks), np.concatenate(made.tracks[:n_points]))
+        np.testing.assert_array_equal(fewer.gains, made.gains[:n_points])
+
+
+def test_places_are_chosen_by_the_gains_that_are_reported():
+    """Also of a map whose length-scales are shorter than the distance of its lines."""
+    east, north = np.meshgrid(np.delete(np.arange(0.0, 100.0, 1.1), range(44, 48)), np.arange(0.0, 80.0, 15.0))
+    X = np.column_stack([east.ravel(), north.ravel()])
+    y = np.sin(X[:, 0] / 1.35) * np.cos(X[:, 1] / 3.0) + 0.02 * np.random.default_rng(0).normal(size=len(X))
+    model = WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), y)
+    assert plan(model, points=1).gains[0] == plan(model, points=12).gains.max()
+
+
 @pytest.mark.parametrize("after", [2.0, np.nextafter(2.0, 3.0)])
 def test_gains_are_never_below_zero(after):
     """What takes nothing out, but for rounding, has the gain 0, and not -0."""

@@ -1,5 +1,7 @@
 """Gains of planned measurements, against Gaussian process regression by the page."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,34 @@ def test_covariances_fall_to_zero_and_stay_covariances():
     assert factor[0, 0] == 1.0
     assert factor[0, 39] == 0.0
     assert np.linalg.eigvalsh(factor).min() > -1e-10
+
+
+def test_gains_come_true_where_smooth_and_rough_ground_meet(regimes):
+    """Also near the border, where two territories with very different variances meet."""
+    ground = replace(Ground.of(np.array([400.0, 0.0]), np.array([600.0, 200.0]), 10.0, None), apart=10.0)
+    with one_blas_thread():
+        uncertainty = uncertainty_of(regimes, ground, ground.nodes[:, None], ground.targets)
+        for _ in range(3):
+            gains = np.zeros(len(ground))
+            for cell in range(len(ground)):
+                after = uncertainty.copy()
+                after.measure(np.array([cell]))
+                gains[cell] = uncertainty.variance.sum() - after.variance.sum()
+            np.testing.assert_allclose(uncertainty.gains, gains, rtol=1e-2, atol=1e-3 * gains.max())
+            uncertainty.measure(np.array([np.argmax(gains)]))
+
+
+def test_gains_come_true_if_a_matrix_of_covariances_has_negative_eigenvalues():
+    ground = Ground.of(np.zeros(2), np.array([20.0, 10.0]), 1.0, None)
+    apart = np.linalg.norm(ground.nodes[:, None] - ground.nodes, axis=2)
+    between = np.where(apart < 5.0, 0.9, 0.0)
+    np.fill_diagonal(between, 1.0)
+    assert np.linalg.eigvalsh(between).min() < -1.0
+    uncertainty = Uncertainty(ground, between, between.copy(), np.ones(200), np.full(200, 1e-4))
+    gains = []
+    for _ in range(20):
+        before, best = uncertainty.variance.sum(), int(np.argmax(uncertainty.gains))
+        gains.append(uncertainty.gains[best])
+        uncertainty.measure(np.array([best]))
+        assert before - uncertainty.variance.sum() == pytest.approx(gains[-1], rel=1e-6, abs=1e-9)
+    assert (np.diff(gains) <= 1e-9).all()

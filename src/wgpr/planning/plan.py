@@ -14,7 +14,7 @@ from wgpr.gp.linalg import Array, Indices, one_blas_thread
 from wgpr.io.coordinates import coordinates, for_model, for_user
 from wgpr.io.grids import Fixed, fixed_columns, have_same_unit, input_names, named, target_name, varying_columns
 from wgpr.labels import Label
-from wgpr.planning.choice import best_first, cells_along, choose_lines, choose_points, length_of
+from wgpr.planning.choice import cells_along, choose_lines, choose_points, length_of
 from wgpr.planning.ground import Ground, Polygons, cells_of
 from wgpr.planning.route import choose_path
 from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
@@ -155,12 +155,13 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     measured = ground.nodes[:, None] if wish.points is not None else ground.along_tracks()
     nodes = frame.inputs(measured.reshape(-1, 2)).reshape(*measured.shape[:2], -1)
     targets = frame.inputs(ground.targets)
-    least = np.zeros(len(frame.fixed))  # data so far apart cannot tell shorter length-scales across their lines
-    least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
-    kind, proposals = _proposals(wish, ground, uncertainty_of(model, ground, nodes, targets, least))
     uncertainty = uncertainty_of(model, ground, nodes, targets)
-    if kind == "points":
-        proposals = [proposals[0].in_order(best_first(uncertainty.copy(), proposals[0].groups))]
+    chosen_by = uncertainty.copy()
+    if wish.points is None:  # data so far apart cannot tell shorter length-scales across their lines
+        least = np.zeros(len(frame.fixed))
+        least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
+        chosen_by = uncertainty_of(model, ground, nodes, targets, least)
+    kind, proposals = _proposals(wish, ground, chosen_by)
     told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
     tracks, variances = min(told, key=lambda each: each[1][-1])
     unit = model._method().answering(model._state)[1].target_unit
@@ -219,9 +220,6 @@ class _Proposal(NamedTuple):
 
     tracks: list[Array]
     groups: list[Indices]
-
-    def in_order(self, order: list[int]) -> "_Proposal":
-        return _Proposal([self.tracks[number] for number in order], [self.groups[number] for number in order])
 
 
 def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:

@@ -9,10 +9,11 @@ What several measurements at places P take out of the variance at the targets T,
 
     sum over T of the diagonal of C_TP (C_PP + S)^-1 C_PT
 
-Each territory gives the covariances of its own cells with those around it. Where two territories meet they differ a
-little, and the smaller is taken. Covariances fall to zero at some distance by a factor that is itself a correlation
-(Wendland's), as in Kalman filters with localisation. So the whole is a matrix of covariances, but for the borders of
-territories; correlations above one are limited.
+Each territory gives the covariances of its own cells with those around it. Where two territories meet they differ, most
+between rough and smooth ground, and the smaller is taken. Covariances fall to zero at some distance by a factor that is
+itself a correlation (Wendland's), as in Kalman filters with localisation. So the whole is a matrix of covariances, but
+for the borders of territories. There it may have negative eigenvalues: nothing takes out more than the variance,
+correlations are limited to one, and no measurement makes a covariance larger.
 """
 
 from copy import copy
@@ -46,34 +47,49 @@ class Uncertainty:
         """between_nodes, to_targets : (N, N) covariances of nodes with nodes and with targets."""
         self.ground, self.variance, self.noise = ground, variance, noise
         self._nodes, self._targets = between_nodes, to_targets
-        self.gains = self._gains(np.arange(len(ground)))
+        self._gains, self._is_stale = np.zeros(len(ground)), np.ones(len(ground), dtype=bool)
 
     def copy(self) -> "Uncertainty":
         """One that can be measured without a change of this one."""
         other = copy(self)
-        other.variance, other.gains = self.variance.copy(), self.gains.copy()
-        other._nodes, other._targets = self._nodes.copy(), self._targets.copy()
+        other.variance, other._nodes, other._targets = self.variance.copy(), self._nodes.copy(), self._targets.copy()
+        other._gains, other._is_stale = self._gains.copy(), self._is_stale.copy()
         return other
+
+    @property
+    def gains(self) -> Array:
+        """What one measurement at each of the cells (N,) would take out of the sum of the variances."""
+        cells = np.flatnonzero(self._is_stale)
+        taken = self._targets[cells] ** 2 / (self._nodes[cells, cells] + self.noise[cells])[:, None]
+        self._gains[cells] = np.minimum(taken, self.variance).sum(axis=1)
+        self._is_stale[:] = False
+        return self._gains.copy()
 
     def gain(self, cells: Indices) -> float:
         """What measurements at these cells (n,), each once, take out of the sum of the variances."""
-        return float((self._whitened(cells, self._targets[cells]) ** 2).sum())
+        taken = (self._whitened(cells, self._targets[cells]) ** 2).sum(axis=0)
+        return float(np.minimum(taken, self.variance).sum())
 
     def measure(self, cells: Indices) -> None:
         """Note planned measurements at these cells (n,), each once."""
         for some in np.split(cells, range(_AT_ONCE, len(cells), _AT_ONCE)):
             to_nodes, to_targets = self._nodes[some], self._targets[some]
-            own = self._nodes.diagonal()
+            own = self._nodes.diagonal().copy()
             limit = _NEGLIGIBLE * np.sqrt(own[some])[:, None]
             near = np.flatnonzero((np.abs(to_nodes) > limit * np.sqrt(own)).any(axis=0))
             seen = np.flatnonzero((np.abs(to_targets) > limit * np.sqrt(self.variance)).any(axis=0))
             by_node, by_target = self._whitened(some, to_nodes[:, near]), self._whitened(some, to_targets[:, seen])
-            self._nodes[np.ix_(near, near)] -= by_node.T @ by_node
-            self._targets[np.ix_(near, seen)] -= by_node.T @ by_target
-            self._nodes[near, near] = np.maximum(self._nodes[near, near], 0.0)
             self.variance[seen] = np.maximum(self.variance[seen] - (by_target**2).sum(axis=0), 0.0)
-            self._limit(near, seen)
-            self.gains[near] = self._gains(near)
+            node_std = np.sqrt(np.maximum(own[near] - (by_node**2).sum(axis=0), 0.0))
+            for covariances, others, by_other, std in (
+                (self._nodes, near, by_node, node_std),
+                (self._targets, seen, by_target, np.sqrt(self.variance[seen])),
+            ):
+                block = covariances[np.ix_(near, others)]
+                most = np.minimum(np.abs(block), node_std[:, None] * std)
+                covariances[np.ix_(near, others)] = (block - by_node.T @ by_other).clip(-most, most)
+            self._is_stale[near] = True
+            self._is_stale |= self._targets[:, seen].any(axis=1)
 
     def _whitened(self, cells: Indices, covariances: Array) -> Array:
         """`(C + S)^(-1/2)` at the cells (n,) times covariances (n, m) with them."""
@@ -83,21 +99,6 @@ class Uncertainty:
         eigenvalues, vectors = np.linalg.eigh(scaled)  # at least 1 but for the borders of territories
         whitened: Array = (vectors.T @ (q[:, None] * covariances)) / np.sqrt(np.maximum(eigenvalues, 1.0))[:, None]
         return whitened
-
-    def _limit(self, near: Indices, seen: Indices) -> None:
-        """Limit correlations of the nodes `near` (n,) with each other, and with the targets `seen` (m,), to one."""
-        std = np.sqrt(self._nodes[near, near])
-        for covariances, others, stds in (
-            (self._nodes, near, std),
-            (self._targets, seen, np.sqrt(self.variance[seen])),
-        ):
-            most = std[:, None] * stds
-            covariances[np.ix_(near, others)] = covariances[np.ix_(near, others)].clip(-most, most)
-
-    def _gains(self, cells: Indices) -> Array:
-        """What one measurement at each of these cells (n,) would take out of the sum of the variances."""
-        gains: Array = (self._targets[cells] ** 2).sum(axis=1) / (self._nodes[cells, cells] + self.noise[cells])
-        return gains
 
 
 def uncertainty_of(
@@ -116,7 +117,7 @@ def uncertainty_of(
     n, (n_each, d) = len(ground), nodes.shape[1:]
     nodes, targets = units.inputs(nodes.reshape(-1, d)).reshape(nodes.shape), units.inputs(targets)
     near = ground.neighbours(ground.radius)
-    between_nodes, to_targets = np.zeros((2, n, n))
+    between_nodes, by_node, by_target = np.zeros((3, n, n))
     variance, noise = np.zeros(n), np.zeros(n)
     owners, of_target = route(territories.cuts, nodes.mean(axis=1)), route(territories.cuts, targets)
     for number in np.unique(np.concatenate([owners, of_target])).tolist():
@@ -126,23 +127,39 @@ def uncertainty_of(
         own = np.flatnonzero(of_target == number)
         if len(own):
             variance[own] = posterior.predict(targets[own])[1]
+            around = _distinct(near[own])
+            covariances = _covariances(posterior, nodes[around], targets[own])
+            by_target[np.ix_(around, own)] = ground.closeness(around, own) * covariances
         own = np.flatnonzero(owners == number)
-        if not len(own):
-            continue
-        around = np.unique(near[own])
-        around = around[around >= 0]
-        others = np.concatenate([nodes[around].reshape(-1, d), targets[around]])
-        covariances = posterior.covariance(nodes[own].reshape(-1, d), others)
-        covariances = covariances.reshape(len(own), n_each, -1).mean(axis=1)
-        factor = ground.closeness(own, around)
-        between = covariances[:, : n_each * len(around)].reshape(len(own), len(around), n_each).mean(axis=2)
-        between_nodes[np.ix_(own, around)] = factor * between
-        to_targets[np.ix_(own, around)] = factor * covariances[:, n_each * len(around) :]
-        noise[own] = posterior.theta.noise**2 / n_each
+        if len(own):
+            noise[own] = posterior.theta.noise**2 / n_each
+            around = _distinct(near[own])
+            others = np.concatenate([nodes[around].reshape(-1, d), targets[around]])
+            covariances = _covariances(posterior, nodes[own], others)
+            factor = ground.closeness(own, around)
+            between = covariances[:, : n_each * len(around)].reshape(len(own), len(around), n_each).mean(axis=2)
+            between_nodes[np.ix_(own, around)] = factor * between
+            by_node[np.ix_(own, around)] = factor * covariances[:, n_each * len(around) :]
     squared = method._factor(state) ** 2
-    smaller = np.abs(between_nodes) <= np.abs(between_nodes.T)
-    between_nodes = np.where(smaller, between_nodes, between_nodes.T)
+    between_nodes, to_targets = _smaller(between_nodes, between_nodes.T), _smaller(by_node, by_target)
     return Uncertainty(ground, squared * between_nodes, squared * to_targets, squared * variance, squared * noise)
+
+
+def _distinct(cells: Indices) -> Indices:
+    """Of cells, -1 for none, each once."""
+    cells = np.unique(cells)
+    return cells[cells >= 0]
+
+
+def _covariances(posterior: Posterior, nodes: Array, others: Array) -> Array:
+    """(n, m) of the mean over the places of each node (n, s, d) with other places (m, d)."""
+    n, n_each, d = nodes.shape
+    return posterior.covariance(nodes.reshape(-1, d), others).reshape(n, n_each, -1).mean(axis=1)
+
+
+def _smaller(a: Array, b: Array) -> Array:
+    """Of each pair of elements that which is nearer to zero."""
+    return np.where(np.abs(a) <= np.abs(b), a, b)
 
 
 def _smoothed(posterior: Posterior, least_lengthscales: Array) -> Posterior:
