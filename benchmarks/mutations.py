@@ -11,6 +11,7 @@ test notices "survives": write a test for it. Exit code 1 if any survives.
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple, NoReturn
 
+import pytest
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -60,6 +62,28 @@ KILLERS = Path(__file__).with_name("killers.json")
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "_build", "*.egg-info")
 TIMEOUT = 900.0  # seconds: a fault may make a loop endless
 TOO_LONG = f"no end within {TIMEOUT:.0f} s"
+
+
+# Tests run in processes that are forked from one that has imported what takes long.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", "pandas", "sklearn.utils.estimator_checks", "scipy.optimize"])
+
+
+def run_tests(root: Path, arguments: Sequence[str], output: Path) -> None:
+    """Run pytest in this process, with the package in `root`, and exit with its code."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(root)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wgpr"]:
+        del sys.modules[name]  # this program imports the installed package
+    sys.path.insert(0, str(root / "src"))
+    # Bytecode is not written: it would be taken for current if a file changes twice within a second.
+    sys.dont_write_bytecode = True
+    os.environ |= {"PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
+    code = int(pytest.main(list(arguments)))
+    sys.stdout.flush()
+    os._exit(code)
 
 
 class Mutation(NamedTuple):
@@ -121,20 +145,21 @@ class Copy:
 
     def first_failure(self, tests: Sequence[str]) -> str:
         """The first of these tests (files, or names of tests) that fails; "" if none does."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-        # Bytecode is not written: it would be taken for current if a file changes twice within a second.
-        environment = os.environ | {"PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
-        options = [f"--deselect={test}" for test in self.failing]
-        try:
-            done = subprocess.run(
-                [*command, *options, *(test for test in tests if test not in self.failing)],
-                cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
+        options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        options += [f"--deselect={test}" for test in self.failing]
+        output = self.root / "output.txt"
+        arguments = [*options, *(test for test in tests if test not in self.failing)]
+        process = PROCESSES.Process(target=run_tests, args=(self.root, arguments, output))
+        process.start()
+        process.join(TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            process.join()
             return TOO_LONG
-        if done.returncode not in (0, 1, 2, 4, 5):  # 4: there is no such test; 5: no test is left
-            raise RuntimeError(f"pytest ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        text = output.read_text(errors="replace")
+        failed = [line for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        if not failed and process.exitcode not in (0, 4, 5):  # 4: there is no such test; 5: no test is left
+            raise RuntimeError(f"pytest ended with code {process.exitcode}:\n{text[-2000:]}")
         return failed[0].split(" ", 1)[1].split(" - ")[0] if failed else ""
 
     def outcome(self, mutation: Mutation) -> Outcome:
