@@ -16,7 +16,6 @@ MUTANTS: dict[str, Faults] = {
         ("        v *= alpha\n", "", "derivative of the rational quadratic by its shape"),
         ("        q *= 0.5 / alpha\n", "        q *= 1.0 / alpha\n", "correlation and profile disagree"),
         ("return theta.amplitude**2", "return theta.amplitude", "amplitude in place of a variance"),
-        (" + theta[..., -1:] ** 2\n", "\n", "semivariance without the noise"),
         ("self.noise * target, self.shape)", "self.noise, self.shape)", "noise keeps its old unit"),
         ("(squares - 2.0 * np.einsum", "(squares - np.einsum", "gradient by length-scales"),
         ("(sums1 + sums2[shared])", "sums1", "gradient by pseudo-inputs without K_ZZ"),
@@ -228,11 +227,7 @@ MUTANTS: dict[str, Faults] = {
         ("_have_same_prior(recipe, kept.recipe) and ", "", "kept with other hyperparameters"),
         ("around.nearest_to_box(recipe.ground, theta.lengthscales, n), own", "around[:n], own", "any halo"),
         ("return near[agreeing > 0.0], fraction", "return near, fraction", "a halo of another regime"),
-        (
-            "weights *= agreement(territories.kernel, log_thetas[near], log_thetas[number])",
-            "pass",
-            "hyperparameters of another regime",
-        ),
+        ("weights *= agreement(log_thetas[near], log_thetas[number])", "pass", "hyperparameters of another regime"),
         ("(overview.grounds[:, 1] >= below)", "(overview.grounds[:, 1] > above)", "neighbours below do not answer"),
     ],
     "ensemble/absorb.py": [
@@ -277,16 +272,6 @@ MUTANTS: dict[str, Faults] = {
         ),
     ],
     "ensemble/territory.py": [
-        (
-            "    squares += _WEIGHT_OF_NOISE * (everyone[1:, -1] - everyone[0, -1]) ** 2\n",
-            "",
-            "agreement without noise",
-        ),
-        (
-            "np.multiply.outer(_STEPS, ",
-            "np.multiply.outer(_STEPS[:1], ",
-            "variograms are compared at short steps alone",
-        ),
         (
             "self.part(~is_below, self.n_seen - n_seen,",
             "self.part(~is_below, n_seen,",
@@ -355,7 +340,7 @@ MUTANTS: dict[str, Faults] = {
         ("        precision[:n_known] *= ", "        precision *= ", "new rows are forgotten"),
         ("        squares[number] = np.inf\n", "", "a territory is its own neighbour"),
         (
-            "near = near[agreement(kernel, log_thetas[near], log_thetas[number]) > least_agreement]",
+            "near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > least_agreement]",
             "near = near[:]",
             "neighbours of another regime",
         ),

@@ -4,8 +4,8 @@
 
 Each fault is put into a temporary copy of the project, one at a time, and the tests that are likely to notice it are
 run until one fails that passes without the fault: first the test that noticed it the last time (`killers.json`, which
-is written anew), then those of the module, those of its folder, and those of the folders above it. A fault that no
-test notices "survives": write a test for it. Exit code 1 if any survives.
+is written anew) or those that noticed other faults of the file, then those of the module, those of its folder, and
+those of the folders above it. A fault that no test notices "survives": write a test for it. Exit code 1 if any does.
 `--check` only checks that each text is found, once, in the source. Half an hour with `--jobs 2` on a calm machine.
 """
 
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
@@ -128,10 +128,10 @@ class Copy:
     """A copy of the project that one mutation at a time is applied to.
 
     passing, failing : tests that are known to pass and to fail without a fault.
-    killers : the test that is tried first, by the key of a mutation.
+    killers : the test that is tried first, by the key of a mutation; what is found is added.
     """
 
-    def __init__(self, folder: Path, killers: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, killers: dict[str, str]) -> None:
         self.killers = killers
         self.root = folder / "project"
         for name in ("src", "tests", "reproduction"):
@@ -164,14 +164,20 @@ class Copy:
 
     def outcome(self, mutation: Mutation) -> Outcome:
         """Run the tests, stage by stage, until one fails that passes without the fault."""
-        known = self.killers.get(mutation.key, "")
         files = [[f"tests/{name}" for name in names] for names in stages(mutation.file, self.tests)]
-        for tests in ([known] if (self.root / known.partition("::")[0]).is_file() else [], *files):
+        for tests in (self._likely_killers(mutation), *files):
             while tests and (killer := self._with(mutation, tests)):
                 if self._passes_without_fault(killer):
+                    self.killers[mutation.key] = killer
                     return Outcome(mutation, killer)
                 self.failing.append(killer)
         return Outcome(mutation, "")
+
+    def _likely_killers(self, mutation: Mutation) -> list[str]:
+        """The test that noticed the fault the last time, or those that noticed other faults of the file."""
+        others = {killer for key, killer in list(self.killers.items()) if key.startswith(f"{mutation.file}: ")}
+        known = [self.killers[mutation.key]] if mutation.key in self.killers else sorted(others)
+        return [test for test in known if (self.root / test.partition("::")[0]).is_file()]
 
     def _with(self, mutation: Mutation, tests: Sequence[str]) -> str:
         path = self.source / mutation.file

@@ -63,21 +63,9 @@ def forecast(kernel, theta, mean, known, X, y, precision):
     return log_normal(error, C), given_others
 
 
-def agreement(territories, i, compared, j):
-    """Of territories i and j, by their variograms; compared : those whose typical length-scales are the steps' unit."""
-    d = len(territories.models[0].centre)
-    lengths = [territories.models[each].theta.lengthscales for each in [*compared, j]]
-    typical = np.exp(np.median(np.log(lengths), axis=0))
-
-    def log_deviations(model):
-        theta = model.theta
-        steps = [step * typical[axis] * np.eye(d)[axis] for step in (0.3, 1.0, 3.0) for axis in range(d)]
-        covariances = [model.kernel(theta, np.zeros((1, d)), step[None])[0, 0] for step in steps]
-        semivariances = theta.amplitude**2 - np.array(covariances) + theta.noise**2
-        return np.log([*np.sqrt(semivariances), theta.noise, theta.noise])
-
-    difference = log_deviations(territories.models[i]) - log_deviations(territories.models[j])
-    return min(1.0, max(0.0, (1.0 - np.sqrt(np.mean(difference**2))) / 0.4))
+def agreement(log_theta, other):
+    difference = np.sqrt(np.mean((log_theta - other) ** 2))
+    return min(1.0, max(0.0, (1.0 - difference) / 0.4))
 
 
 def answer(territories, x):
@@ -96,13 +84,14 @@ def answer(territories, x):
 
     total, mean, noise, weights = 0.0, 0.0, 0.0, 0.0
     for j in range(n_models):
-        predicted, theta = local_posterior(territories, j, gap, between, x)
-        near = nearest(territories, j, theta, between)
-        near_in_reach = [i for i in near if (between(grounds[j], grounds[i]) <= reach).all()]
-        fraction = max([min([agreement(territories, i, near, j) for i in near_in_reach], default=1.0), 0.01])
+        near_in_reach = [
+            i for i in range(n_models) if i != j and (between(grounds[j], grounds[i]) <= reach).all()
+        ]  # fmt: skip
+        fraction = max([min([agreement(logs[i], logs[j]) for i in near_in_reach], default=1.0), 0.01])
         rest = 1.0 - np.linalg.norm(gap(grounds[j], x) / reach) / fraction
         if rest <= 0.0:
             continue
+        predicted, theta = local_posterior(territories, j, gap, between, x)
         variance = predicted.covariance[0, 0]
         weight = rest**2 * (3.0 - 2.0 * rest)
         mean = mean + weight / variance * predicted.mean[0]
@@ -115,39 +104,32 @@ def answer(territories, x):
 def local_posterior(territories, j, gap, between, x):
     """The field at `x` (d,) by the pseudo-data of territory j and its halo; and the hyperparameters."""
     d, models, logs, grounds = len(x), territories.models, territories.overview.log_thetas, territories.overview.grounds
-    scale, n_halo = np.exp(np.median(logs[:, 1 : d + 1], axis=0)), 100 if d < 4 else 200
+    scale, n_halo, n_sources = np.exp(np.median(logs[:, 1 : d + 1], axis=0)), *((100, 24) if d < 4 else (200, 64))
     distances = np.linalg.norm((territories.overview.centres - territories.overview.centres[j]) / scale, axis=1)
     order = np.argsort(distances, kind="stable")[:9]
     last = distances[order[-1]] * (1.0 if len(models) > 9 else 1.1)
     weights = np.array([
-        (1.0 - (distances[i] / last if last else 0.0)) ** 2 * agreement(territories, i, order, j) for i in order
+        (1.0 - (distances[i] / last if last else 0.0)) ** 2 * agreement(logs[i], logs[j]) for i in order
     ])  # fmt: skip
     weights /= weights.sum()
     theta = Hyperparameters.from_log(weights @ logs[order], d)
     mean = weights @ np.array([models[i].mean for i in order])
-    sources = nearest(territories, j, theta, between)
+
+    def nearness(i):
+        apart = (territories.overview.centres[i] - territories.overview.centres[j]) / theta.lengthscales
+        return np.linalg.norm(between(grounds[j], grounds[i]) / theta.lengthscales), np.linalg.norm(apart)
+
+    sources = sorted((i for i in range(len(models)) if i != j), key=nearness)[:n_sources]
     halo = [
         point
         for i in sources
-        if agreement(territories, i, sources, j) > 0
+        if agreement(logs[i], logs[j]) > 0
         for point in zip(models[i].data.Z, models[i].data.t, models[i].data.precision, strict=True)
     ]
     halo.sort(key=lambda point: np.linalg.norm(gap(grounds[j], point[0]) / theta.lengthscales))
     own = list(zip(models[j].data.Z, models[j].data.t, models[j].data.precision, strict=True))
     Z, t, precision = (np.array(column) for column in zip(*own, *halo[:n_halo], strict=True))
     return posterior(models[0].kernel, theta, mean, Z, t, precision, x[None]), theta
-
-
-def nearest(territories, j, theta, between):
-    """The territories nearest to one that its halo may be taken from."""
-    grounds, centres = territories.overview.grounds, territories.overview.centres
-
-    def nearness(i):
-        apart = (centres[i] - centres[j]) / theta.lengthscales
-        return np.linalg.norm(between(grounds[j], grounds[i]) / theta.lengthscales), np.linalg.norm(apart)
-
-    others = [i for i in range(len(territories.models)) if i != j]
-    return sorted(others, key=nearness)[: 24 if len(theta.lengthscales) < 4 else 64]
 
 
 def inducing_grid(kernel, theta, Z, X, y, queries):

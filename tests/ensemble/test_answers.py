@@ -170,22 +170,10 @@ def test_a_dense_regime_beside_a_sparse_one():
 
 
 def test_agreement():
-    """Amplitude and noise together multiply all deviations."""
-    kernel, zero = RationalQuadratic(), np.zeros((3, 5))  # two length-scales, shape
-    larger = np.array([1.0, 0.0, 0.0, 0.0, 1.0])
-    for factor, expected in ((0.6, 1.0), (0.8, 0.5), (1.0, 0.0)):
-        np.testing.assert_allclose(agreement(kernel, zero + factor * larger, zero[0]), expected, atol=1e-12)
-
-
-def test_hyperparameters_that_mean_nearly_the_same_agree():
-    """A larger amplitude agrees with a longer length-scale, or a smaller shape; not with a shorter length-scale."""
-
-    def agree(kernel, one, other):
-        return float(agreement(kernel, np.log([one]), np.log(other))[0])
-
-    assert agree(SquaredExponential(), [1.0, 1.0, 0.3], [3.0, 3.0, 0.3]) == 1.0
-    assert agree(SquaredExponential(), [1.0, 1.0, 0.3], [3.0, 0.3, 0.3]) == 0.0
-    assert agree(RationalQuadratic(), [1.0, 1.0, 0.5, 0.3], [2.0, 1.0, 0.05, 0.3]) == 1.0
+    zero = np.zeros((3, 4))
+    np.testing.assert_array_equal(agreement(zero, zero + 0.6), 1.0)
+    np.testing.assert_array_equal(agreement(zero, zero + 1.0), 0.0)
+    np.testing.assert_allclose(agreement(zero, zero + 0.8), 0.5)
 
 
 @pytest.mark.parametrize("jump", [None, 6])

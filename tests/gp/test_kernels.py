@@ -1,6 +1,5 @@
 """Kernels against scikit-learn's, their gradients against central differences."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -55,19 +54,6 @@ def test_values_are_those_of_scikit_learn(kernel, d, pair):
     expected = sklearn_kernel(kernel, theta)(X1 / theta.lengthscales, X2 / theta.lengthscales)
     np.testing.assert_allclose(kernel(theta, X1, X2), expected, rtol=1e-12)
     np.testing.assert_allclose(kernel(theta, X1, X1).diagonal(), kernel.variance(theta), rtol=1e-15)
-
-
-@every_kernel
-@every_dimension
-def test_semivariance_is_half_the_variance_of_a_difference(kernel, d, pair):
-    steps, theta = pair[0], hyperparameters(kernel, d)
-    others = replace(theta, noise=2.0 * theta.noise, lengthscales=3.0 * theta.lengthscales)
-    expected = [
-        [kernel.variance(each) + each.noise**2 - kernel(each, np.zeros((1, d)), np.diag(step))[0] for step in steps]
-        for each in (theta, others)
-    ]
-    found = kernel.semivariance(np.array([theta.to_log(), others.to_log()]), steps)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @every_kernel

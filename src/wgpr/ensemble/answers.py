@@ -277,7 +277,7 @@ def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     distances[number] = 0.0
     last = distances[near].max() * (1.0 if n < len(distances) else 1.1)
     weights = (1.0 - distances[near] / last) ** 2 if last > 0.0 else np.ones(n)
-    weights *= agreement(territories.kernel, log_thetas[near], log_thetas[number])
+    weights *= agreement(log_thetas[near], log_thetas[number])
     weights /= weights.sum()
     means = np.array([territories.models[other].mean for other in near.tolist()])
     return weights @ log_thetas[near], weights @ means
@@ -296,8 +296,7 @@ def _neighbours(territories: Territories, number: int, log_theta: Array) -> tupl
     apart = (territories.overview.centres - territories.overview.centres[number]) / lengthscales
     order = np.lexsort(((apart**2).sum(axis=1), ((gaps / lengthscales) ** 2).sum(axis=1)))
     near = order[order != number][:n]
-    log_thetas = territories.overview.log_thetas
-    agreeing = agreement(territories.kernel, log_thetas[near], log_thetas[number])
+    agreeing = agreement(territories.overview.log_thetas[near], territories.overview.log_thetas[number])
     is_within_reach = (gaps[near] <= territories.overview.reach).all(axis=1)
     fraction = max(_LEAST_FRACTION, float(agreeing[is_within_reach].min(initial=1.0)))
     return near[agreeing > 0.0], fraction

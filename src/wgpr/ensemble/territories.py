@@ -370,8 +370,7 @@ class Learning:
         n = min(_N_NEIGHBOURS, len(squares) - 1)
         near = np.argpartition(squares, n - 1)[:n]
         near = near[np.argsort(squares[near], kind="stable")]
-        kernel, log_thetas = self.models[number].kernel, everyone.log_thetas
-        near = near[agreement(kernel, log_thetas[near], log_thetas[number]) > least_agreement]
+        near = near[agreement(everyone.log_thetas[near], everyone.log_thetas[number]) > least_agreement]
         if not len(near):
             return ALONE
         around = PseudoData.union(*(self._neighbour(other).plausible for other in near[:_N_IN_HALO].tolist()))

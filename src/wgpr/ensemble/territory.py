@@ -78,25 +78,13 @@ _LEAST_TRUSTED = 0.01
 # Rounding of posterior covariances, relative to the prior variance.
 _ROUNDING = 1e-8
 
-# Root mean square difference of log deviations at which territories begin to disagree, and disagree wholly.
+# Root mean square difference of log hyperparameters at which territories begin to disagree, and disagree wholly.
 _AGREE, _DISAGREE = 0.6, 1.0
 
-# Steps of the variograms that are compared, in typical length-scales; and the weight of the log noise beside them.
-_STEPS, _WEIGHT_OF_NOISE = np.array([0.3, 1.0, 3.0]), 2.0
 
-
-def agreement(kernel: Kernel, log_theta: Array, other: Array) -> Array:
-    """How much log hyperparameters (j, p) agree with others (p,): between 0 for another regime and 1, (j,).
-
-    Variograms are compared: the deviations of two observations that are some steps apart along an input, and the noise.
-    Hyperparameters may differ much and mean nearly the same: amplitude, length-scales and shape replace each other.
-    """
-    everyone = np.vstack([other, log_theta])
-    lengthscales = np.exp(np.median(everyone[:, kernel.lengthscales_in(everyone)], axis=0))
-    log_deviation = 0.5 * np.log(kernel.semivariance(everyone, np.multiply.outer(_STEPS, lengthscales)))
-    squares = ((log_deviation[1:] - log_deviation[0]) ** 2).sum(axis=(1, 2))
-    squares += _WEIGHT_OF_NOISE * (everyone[1:, -1] - everyone[0, -1]) ** 2
-    difference = np.sqrt(squares / (log_deviation[0].size + _WEIGHT_OF_NOISE))
+def agreement(log_theta: Array, other: Array) -> Array:
+    """Between 0 for another regime and 1, of log hyperparameters (..., p)."""
+    difference = np.sqrt(((log_theta - other) ** 2).mean(axis=-1))
     agreeing: Array = ((_DISAGREE - difference) / (_DISAGREE - _AGREE)).clip(0.0, 1.0)
     return agreeing
 

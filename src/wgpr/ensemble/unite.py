@@ -248,7 +248,7 @@ def union(parts: Sequence[Territory]) -> Territory:
     data = PseudoData.union(*(part.data for part in parts))
     return replace(
         largest,
-        theta=_average(parts),
+        theta=_average(parts, largest),
         mean=np.average(data.t, axis=0, weights=data.precision),
         data=data,
         n_seen=sum(part.n_seen for part in parts),
@@ -259,17 +259,10 @@ def union(parts: Sequence[Territory]) -> Territory:
     )
 
 
-def _agreement(parts: Sequence[Territory]) -> Array:
-    """How much parts agree with the largest of them: (j,)."""
+def _average(parts: Sequence[Territory], largest: Territory) -> Hyperparameters:
     log_thetas = np.array([part.theta.to_log() for part in parts])
-    largest = int(np.argmax([part.n_seen for part in parts]))
-    return agreement(parts[0].kernel, log_thetas, log_thetas[largest])
-
-
-def _average(parts: Sequence[Territory]) -> Hyperparameters:
-    log_thetas = np.array([part.theta.to_log() for part in parts])
-    weights = np.array([max(1, part.n_seen) for part in parts]) * _agreement(parts)
-    return Hyperparameters.from_log(np.average(log_thetas, axis=0, weights=weights), len(parts[0].centre))
+    weights = np.array([max(1, part.n_seen) for part in parts]) * agreement(log_thetas, largest.theta.to_log())
+    return Hyperparameters.from_log(np.average(log_thetas, axis=0, weights=weights), len(largest.centre))
 
 
 # 3. Judge
@@ -298,14 +291,20 @@ class _Uniting(Learning):
 
     def _is_doubtful(self, pieces: Sequence[Piece]) -> bool:
         """Whether hyperparameters differ so much that their average needs a fit."""
-        parts = [piece.territory for piece in pieces]
-        return bool((_agreement(parts) <= 0.5).any())
+        largest = max(pieces, key=lambda piece: piece.territory.n_seen).territory.theta.to_log()
+        return any(float(agreement(piece.territory.theta.to_log(), largest)) <= 0.5 for piece in pieces)
 
     def _divide_regimes(self, number: int, pieces: Sequence[Piece], sources: Indices) -> bool:
         """Cut the ground if maps with other hyperparameters lie on both sides of a cut, and evidence favours that."""
         territory = self.models[number]
-        parts = [piece.territory for piece in pieces]
-        is_other = np.repeat(_agreement(parts) <= 0.5, [len(part.data) for part in parts])
+        largest = max(pieces, key=lambda piece: piece.territory.n_seen)
+        main = largest.territory.theta.to_log()
+        is_other = np.concatenate(
+            [
+                np.full(len(piece.territory.data), float(agreement(piece.territory.theta.to_log(), main)) <= 0.5)
+                for piece in pieces
+            ]
+        )
         if min(is_other.sum(), (~is_other).sum()) < FEWEST_ROWS:
             return False
         cut = separating_cut(territory.data.Z[~is_other], territory.data.Z[is_other])

@@ -99,21 +99,6 @@ class Kernel(ABC):
         K *= self.variance(theta)
         return K
 
-    def lengthscales_in(self, log_theta: Array) -> slice:
-        """Where the length-scales are in logarithms of hyperparameters (..., p)."""
-        return slice(1, log_theta.shape[-1] - 1 - self.n_shape)
-
-    def semivariance(self, log_theta: Array, steps: Array) -> Array:
-        """Half the variance of the difference of two observations that are a step apart along one input: (j, m, d).
-
-        log_theta : (j, p) logarithms of j hyperparameters; steps : (m, d), m of them along each input.
-        """
-        theta, lengthscales = np.exp(log_theta)[:, None], self.lengthscales_in(log_theta)
-        q = (steps / theta[..., lengthscales]) ** 2
-        shape = np.moveaxis(theta[..., lengthscales.stop : -1], -1, 0)[..., None]
-        semivariance: Array = theta[..., :1] ** 2 * (1.0 - self.correlation(q, shape)) + theta[..., -1:] ** 2
-        return semivariance
-
     def variance(self, theta: Hyperparameters) -> float:
         """`k(x, x)`, the same everywhere."""
         return theta.amplitude**2
