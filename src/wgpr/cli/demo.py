@@ -203,7 +203,7 @@ def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
 def results_table(survey: Survey, results: Sequence[MethodResult]) -> report.Table:
     """A row for each method."""
     unit = f" [{survey.unit}]" if survey.unit else ""
-    headers = ("", f"RMSE{unit}", "NLPD", "in 95 %", "models", "seconds", "map [kB]")
+    headers = ("", f"RMSE{unit}", "NLPD", "in 95 %", "models", "seconds", "compact map [kB]")
     rows = [
         (
             result.method,
