@@ -456,9 +456,10 @@ def test_a_client_that_goes_away_is_no_fault(strict, caplog):
 
 
 def test_a_grid_that_nobody_waits_for_is_given_up(strict, monkeypatch):
-    given_up = threading.Event()
+    begun, given_up = threading.Event(), threading.Event()
 
     def predict(model, plan, show):
+        begun.set()
         while True:
             time.sleep(0.01)
             try:
@@ -471,7 +472,7 @@ def test_a_grid_that_nobody_waits_for_is_given_up(strict, monkeypatch):
     monkeypatch.setitem(vars(LIMITS), "seconds", 1000.0)  # it is not given up for another reason
     with closing(socket.create_connection(("127.0.0.1", strict.port))) as connection:
         connection.sendall(b"GET /maps/lake/grid HTTP/1.1\r\n" + HEADERS + b"\r\n")
-        wait_until(lambda: strict.server.server_state.tasks)
+        assert begun.wait(30.0)
     assert given_up.wait(30.0)
 
 
