@@ -7,8 +7,10 @@ import shutil
 import signal
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import wgpr.service.catalogue as catalogue_module
 from journals import JOURNAL, LOG, as_killed, no_room
 from live_maps import PAPER, SURVEY, direct_bytes, survey_rows, until
 from streams import assert_same_map_files
@@ -265,5 +267,34 @@ def test_answers_are_prepared_when_no_rows_wait(tmp_path):
             lake = catalogue["lake"]
             await until(lambda: lake.n_prepared == lake.model.n_models_ > 0)
             assert lake.model._state.cache.n_bytes > 0
+
+    asyncio.run(scenario())
+
+
+def test_maps_share_the_memory_for_answers(tmp_path, monkeypatch):
+    """What a map keeps that was asked longest ago goes first; preparing answers is no question."""
+    monkeypatch.setattr(catalogue_module, "_TICK", 1e6)
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            maps = []
+            for name in "abc":
+                await catalogue.create(name, SURVEY)
+                await learned(catalogue[name], ROWS)
+                maps.append(catalogue[name])
+                places = pd.DataFrame(ROWS[:, :2], columns=SURVEY.inputs)
+                catalogue.answering_model(maps[-1]).predict(places)
+            await catalogue._prepare_answers()
+            a, b, c = (each.model._state.cache for each in maps)
+            kept = c.n_bytes
+            assert a.n_bytes == b.n_bytes == kept > 0
+            catalogue.limits = Limits(cache_bytes=kept)
+            catalogue.answering_model(maps[0])
+            catalogue._limit_caches()
+            assert (a.n_bytes, b.n_bytes, c.n_bytes) == (kept, 0, 0)
+            catalogue.limits = Limits(cache_bytes=kept - 1)
+            assert catalogue.answering_model(maps[0]).max_cache_bytes == kept - 1
+            catalogue._limit_caches()
+            assert 0 < a.n_bytes < kept
 
     asyncio.run(scenario())

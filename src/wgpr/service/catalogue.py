@@ -20,7 +20,7 @@ from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
 from wgpr.service.events import EventHub
-from wgpr.service.limits import Limits
+from wgpr.service.limits import Limits, limit_caches
 from wgpr.service.livemap import LiveMap, Opened, create_folder, open_folder
 from wgpr.service.logs import log
 from wgpr.service.map_events import MapEvents
@@ -29,7 +29,7 @@ from wgpr.service.process import StartedProcess
 from wgpr.service.tiles import TileCache
 from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
-# Seconds between two looks at which maps are to be saved.
+# Seconds between two looks at which maps are to be saved, and at the memory of answers.
 _TICK = 1.0
 
 # Seconds of each of them that answers are prepared in.
@@ -119,6 +119,7 @@ class Catalogue:
             await asyncio.sleep(_TICK)
             for live_map in self.maps.values():
                 live_map.save_if_due()
+            self._limit_caches()
 
     async def _prepare(self) -> None:
         """Use moments without rows to prepare the answers of maps, so that their pages open soon."""
@@ -133,7 +134,7 @@ class Catalogue:
         for live_map in sorted(self.maps.values(), key=lambda each: each.prepared_at):
             if live_map.model is None or live_map.n_waiting or live_map.n_prepared == live_map.model.n_models_:
                 continue
-            model = self.answering_model(live_map)
+            model = self._limited(live_map.model)
             method, n_models = model._method(), model.n_models_
             if isinstance(method, TerritoryMethod):
                 prepare = partial(method.prepare, model._state, _PREPARING)
@@ -189,9 +190,6 @@ class Catalogue:
         events = MapEvents(name, self.hub)
         live_map = LiveMap(opened, send, self._threads, metrics, events, self.limits.rows_waiting)
         self.maps[name] = live_map
-        for each in self.maps.values():
-            if each.model is not None:
-                each.model._state.cache.shrink(self._cache_share)
         metrics.rows_accepted.labels(name)
         metrics.rows_learned.labels(name)
         metrics.rows_waiting.labels(name).set_function(lambda: live_map.n_waiting)
@@ -199,16 +197,19 @@ class Catalogue:
         live_map.open_in_writer()
 
     def answering_model(self, live_map: LiveMap) -> EnsembleRegressor:
-        """The model that answers, with its share of the memory for factorised matrices."""
-        model = live_map.required_model()
-        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= self._cache_share:
-            return model  # other methods have no cache
-        return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=self._cache_share))
+        """The model for a client's question. What the map keeps for answers goes last when there is too much of it."""
+        live_map.asked_at = time.monotonic()
+        return self._limited(live_map.required_model())
 
-    @property
-    def _cache_share(self) -> int:
-        """Memory of a map for factorised matrices, in bytes."""
-        return self.limits.cache_bytes // max(1, len(self.maps))
+    def _limited(self, model: EnsembleRegressor) -> EnsembleRegressor:
+        if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= self.limits.cache_bytes:
+            return model  # other methods have no cache
+        return cast(EnsembleRegressor, copy(model).set_params(max_cache_bytes=self.limits.cache_bytes))
+
+    def _limit_caches(self) -> None:
+        """Drop what the maps keep that were asked longest ago, until all together keep at most `limits.cache_bytes`."""
+        models = [each.model for each in sorted(self.maps.values(), key=lambda each: each.asked_at)]
+        limit_caches((model._state.cache for model in models if model is not None), self.limits.cache_bytes)
 
     # Writers
 

@@ -1,6 +1,9 @@
 """How much one client, and all of them together, may ask for."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from wgpr.ensemble.answers import PosteriorCache
 
 # Paths of answers that last as long as the client likes.
 ENDLESS = frozenset({"/events"})
@@ -31,3 +34,15 @@ class Limits:
     unsent: int = 2**28
     maps: int = 1000
     cache_bytes: int = 2**28
+
+
+def limit_caches(caches: Iterable[PosteriorCache], max_bytes: int) -> None:
+    """Drop what the first of them keep, until all together have at most `max_bytes`."""
+    caches = list(caches)
+    excess = sum(cache.n_bytes for cache in caches) - max_bytes
+    for cache in caches:
+        if excess <= 0:
+            return
+        before = cache.n_bytes
+        cache.shrink(max(0, before - excess))
+        excess -= before - cache.n_bytes

@@ -107,7 +107,8 @@ class LiveMap:
     n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
     scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
     failure : why no more rows are taken, empty if they are.
-    n_prepared : local models when all answers were prepared; prepared_at : when that was last tried.
+    n_prepared : local models when all answers were prepared; prepared_at, asked_at : when that was last tried, and when
+    it was last asked.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class LiveMap:
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
         self.scores: Scores | None = None
         self.n_scored, self.failure, self.changed_at = 0, "", time.time()
-        self.n_prepared, self.prepared_at = 0, 0.0
+        self.n_prepared, self.prepared_at, self.asked_at = 0, 0.0, 0.0
         self._known = KnownRange.of_map(opened.model) if opened.model is not None else None
         self._receiver = StateReceiver()
         self._entries: list[tuple[Entry, asyncio.Future[Receipt]]] = []

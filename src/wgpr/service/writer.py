@@ -7,7 +7,7 @@ writes no files, and ends when the service does.
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +23,7 @@ from wgpr.io.maps import load
 from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
 from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
+from wgpr.service.limits import limit_caches
 from wgpr.service.process import StartedProcess, start_process
 
 # Memory for the factorised matrices of forecasts, in bytes: at most of one map, and of all maps.
@@ -155,19 +156,8 @@ def _carried_out(command: Command, maps: dict[str, _Learning]) -> Reply | None:
     if isinstance(command, Learn):
         maps[name].learn(command.first, command.rows)
         maps[name] = maps.pop(name)  # those that learned longest ago come first
-        _limit_caches([each.cache for each in maps.values()])
+        limit_caches([each.cache for each in maps.values()], _CACHE_BYTES_OF_ALL)
     return maps[name].saved(name) if isinstance(command, Save) else maps[name].changes(name)
-
-
-def _limit_caches(caches: Sequence[PosteriorCache]) -> None:
-    """Drop what the first of them keep, until all together are small enough."""
-    excess = sum(cache.n_bytes for cache in caches) - _CACHE_BYTES_OF_ALL
-    for cache in caches:
-        if excess <= 0:
-            return
-        before = cache.n_bytes
-        cache.shrink(max(0, before - excess))
-        excess -= before - cache.n_bytes
 
 
 # In the service
