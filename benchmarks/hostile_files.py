@@ -1,13 +1,14 @@
 """Files that are damaged or forged, of each format that WGPR reads: each is refused, or read to finite numbers.
 
     python benchmarks/hostile_files.py [--files 10000] [--only "map;CSV"] [--quick] [--write] [--repeat "CSV" 123]
+                                       [--output hostile.jsonl]
 
 A good file of each format is changed in many ways (`file_mutants.py`), and read by the functions that commands use
 (`file_formats.py`) in a process with limits: 5 s of processor time for a file, and 1 GB of memory more than at the
 start. A refusal is a ValueError or an OSError whose message names the file. Anything else is a fault: another
 exception, an end of the process, a limit that is reached, or a number that is not finite. The number of a file and its
 format make it again: `--repeat` does, with the traceback. Ends with an error if there is a fault. `--write` puts the
-table into docs/hostile_files.md.
+table into docs/hostile_files.md. A format that is in the output file is not read again.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import ONE_THREAD, ROOT, put_between
+from common import ONE_THREAD, ROOT, Record, Results, put_between
 from file_formats import FORMATS, Format
 
 PAGE = ROOT / "docs" / "hostile_files.md"
@@ -163,18 +164,27 @@ def outcomes(name: str, n_files: int) -> Iterator[tuple[int, Outcome]]:
     reader.close()
 
 
-def row_of(name: str, n_files: int) -> tuple[str, int]:
-    """The row of a format in the table, and how many faults it has. Faults are printed with the numbers of files."""
+def counted(name: str, n_files: int) -> Record:
+    """How many files of a format had which outcome. Faults are printed with the numbers of files."""
     counts, slowest = Counter[str](), 0.0
     for number, found in outcomes(name, n_files):
         counts[found.kind] += 1
         slowest = max(slowest, found.seconds)
         if found.kind not in ("refused", "accepted") and counts[found.kind] <= 10:
             print(f"{name} {number}: {found.kind}: {' '.join(found.text.split())[:200]}")
-    faults = {kind: n for kind, n in counts.items() if kind not in ("refused", "accepted")}
-    told = ", ".join(f"{n:,} {kind}" for kind, n in faults.items()) or "0"
-    row = f"| {name} | {n_files:,} | {counts['refused']:,} | {counts['accepted']:,} | {told} | {slowest:.2f} s |"
-    return row, sum(faults.values())
+    return {"format": name, "files": n_files, "counts": dict(counts), "slowest": slowest}
+
+
+def faults(record: Record) -> dict[str, int]:
+    return {kind: n for kind, n in record["counts"].items() if kind not in ("refused", "accepted")}
+
+
+def row(record: Record) -> str:
+    """The row of a format in the table."""
+    told = ", ".join(f"{n:,} {kind}" for kind, n in faults(record).items()) or "0"
+    refused, accepted = (record["counts"].get(kind, 0) for kind in ("refused", "accepted"))
+    columns = (record["format"], f"{record['files']:,}", f"{refused:,}", f"{accepted:,}", told)
+    return f"| {' | '.join(columns)} | {record['slowest']:.2f} s |"
 
 
 def repeat(name: str, number: int) -> None:
@@ -194,6 +204,7 @@ def parsed_arguments() -> Any:
     parser.add_argument("--only", default=";".join(FORMATS), help="names of formats, separated by semicolons")
     parser.add_argument("--quick", action="store_true", help="300 files of each format")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    parser.add_argument("--output", type=Path, help="lines of JSON; a format that is in it is not read again")
     parser.add_argument("--repeat", nargs=2, metavar=("FORMAT", "NUMBER"), help="read one file and print what happens")
     arguments = parser.parse_args()
     arguments.names = [name.strip() for name in arguments.only.split(";")]
@@ -208,17 +219,17 @@ def main() -> None:
         repeat(arguments.repeat[0], int(arguments.repeat[1]))
         return
     os.environ |= {**ONE_THREAD, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    rows, n_faults = [], 0
+    n_files, results = 300 if arguments.quick else arguments.files, Results(arguments.output)
     for name in arguments.names:
-        row, n_more = row_of(name, 300 if arguments.quick else arguments.files)
-        rows.append(row)
-        n_faults += n_more
+        if not results.matching({"format": name, "files": n_files}):
+            results.add(counted(name, n_files))
+    records = [results.matching({"format": name, "files": n_files})[0] for name in arguments.names]
     head = ["| format | files | refused | accepted | faults | longest |", "|---|---|---|---|---|---|"]
-    table = "\n".join([*head, *rows]) + "\n"
+    table = "\n".join([*head, *map(row, records)]) + "\n"
     print(table)
     if arguments.write:
         put_between(PAGE, *MARKERS, table)
-    if n_faults:
+    if n_faults := sum(sum(faults(record).values()) for record in records):
         raise SystemExit(f"{n_faults} faults")
 
 
