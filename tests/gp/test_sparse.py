@@ -311,6 +311,38 @@ def test_scales_of_a_model_grow_with_its_data():
     assert updated.scales.target > 4 * Scales.of(X, y, model.mean).target
 
 
+def test_scales_of_a_merged_model_are_those_of_both():
+    X, y = rows(40, 2)
+    learner = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=2)
+    narrow = learner.start(X, y, np.random.default_rng(0))
+    wide = learner.start(3 * X, 5 * y, np.random.default_rng(0))
+    for merged in (learner.merge(narrow, wide), learner.merge(wide, narrow)):
+        np.testing.assert_array_equal(merged.scales.inputs, wide.scales.inputs)
+        assert merged.scales.target == wide.scales.target
+
+
+def test_a_model_of_few_rows_has_at_least_the_scales_of_the_nearest():
+    X, y = rows(40, 2)
+    learner = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=2)
+    nearest = learner.start(X, y, np.random.default_rng(0))
+    few = learner.start(X[:5] / 10, y[:5] / 10, np.random.default_rng(0), nearest)
+    np.testing.assert_array_equal(few.scales.inputs, nearest.scales.inputs)
+    assert few.scales.target == nearest.scales.target
+
+
+def test_the_evidence_of_an_update_of_equal_outputs_is_that_of_one_times_their_number():
+    X, y = rows(40, 2)
+    learner = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=0)
+
+    def evidence_of_update(targets):
+        model = learner.start(X[:20], targets[:20], np.random.default_rng(0))
+        updated = learner.update(model, X[20:], targets[20:], np.random.default_rng(0))
+        return np.array([model.log_evidence, updated.log_evidence])
+
+    three = evidence_of_update(np.tile(y[:, None], 3))
+    np.testing.assert_allclose(three, 3 * evidence_of_update(y), rtol=1e-9)
+
+
 def test_a_summary_of_very_precise_observations_still_predicts():
     """The identity is lost to rounding in I + U U^T, whose plain factorisation fails; predictions stay finite."""
     X, y = rows(60, 2)
