@@ -281,8 +281,8 @@ MUTANTS: dict[str, Faults] = {
         ("        a -= np.outer(column, a[worst])\n", "", "rows around an outlier are down-weighted"),
         ("    return np.ones(len(L))\n", "    return weights\n", "a model that is wrong down-weights its rows"),
         (
-            "return known if halo is None else PseudoData.union(known, halo)",
-            "return known",
+            "return data if halo is None else PseudoData.union(data, halo)",
+            "return data",
             "forecast without the halo",
         ),
         ("    C[np.diag_indices_from(C)] += 1.0 / rows.precision\n", "", "forecast without the noise"),

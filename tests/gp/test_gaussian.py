@@ -1,13 +1,14 @@
-"""The Wasserstein distance against POT, the textbook and closed forms."""
+"""The Wasserstein distance against POT, the textbook and closed forms; log densities against SciPy."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import multivariate_normal
 
 from reference import textbook_wasserstein
-from wgpr.gp.gaussian import Gaussian, squared_wasserstein
+from wgpr.gp.gaussian import Gaussian, log_density, squared_wasserstein
 
 # Squares of distances: their roots, and so their sums, are known to the root of the rounding of traces only.
 ROUNDING = 1e-12
@@ -102,3 +103,18 @@ def test_covariances_that_rounding_made_indefinite_are_harmless(length):
     # tr(S + 4 S - 2 * 2 S)
     assert squared_wasserstein(p, q) == pytest.approx(S.trace(), rel=1e-6)
     assert squared_wasserstein(p, p) <= 1e-6
+
+
+@pytest.mark.parametrize("n", [1, 2, 20])
+def test_log_densities_of_several_outputs_add_up(n):
+    covariance, errors = gaussian(n, 3).covariance + np.eye(n), np.random.default_rng(4).normal(size=(n, 3))
+    expected = multivariate_normal(cov=covariance).logpdf(errors.T).sum()
+    assert log_density(errors, covariance) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_singular_covariance_has_a_log_density():
+    """As that of rows of very large weight at one place."""
+    errors = np.full((3, 1), 0.5)
+    almost = log_density(errors, np.ones((3, 3)) + 1e-9 * np.eye(3))
+    assert np.isfinite(almost)
+    assert log_density(errors, np.ones((3, 3))) > almost

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.territory import Territory, forecast
+from wgpr.ensemble.territory import Territory, forecast, with_halo
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
@@ -66,11 +66,10 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
     axis, sign = side
     order = np.argsort(sign * territory.new_rows.Z[:, axis], kind="stable")
     rows = territory.new_rows[order]
-    as_update = _log_evidence(updated, updated.data, halo) - _log_evidence(
-        territory, territory.data[: territory.n_known], halo
-    )
+    as_update = updated.log_evidence_of(with_halo(updated.data, halo))
+    as_update -= territory.log_evidence_of(with_halo(territory.known, halo))
     _, given_known = forecast(territory, halo, order)
-    farthest_old = float((sign * territory.data.Z[: territory.n_known, axis]).max())
+    farthest_old = float((sign * territory.known.Z[:, axis]).max())
     n_among_old = int((sign * rows.Z[:, axis] <= farthest_old).sum())
 
     def better(best: Regime | None, fraction: float) -> Regime | None:
@@ -99,7 +98,7 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
 
 def separating_axis(territory: Territory) -> tuple[int, float] | None:
     """The axis, and its direction, along which the new rows lie beyond what was known; None if there is none."""
-    old, new = territory.data.Z[: territory.n_known], territory.new_rows.Z
+    old, new = territory.known.Z, territory.new_rows.Z
     if len(new) < FEWEST_ROWS or territory.n_fitted < _FEWEST_KNOWN:
         return None
     overlap = {
@@ -110,13 +109,6 @@ def separating_axis(territory: Territory) -> tuple[int, float] | None:
     best = min(overlap, key=lambda side: overlap[side])
     most = _MOST_OVERLAP_WITH_THINNED if territory.n_lost else _MOST_OVERLAP
     return best if overlap[best] < most else None
-
-
-def _log_evidence(territory: Territory, data: PseudoData, halo: PseudoData | None) -> float:
-    every = data if halo is None else PseudoData.union(data, halo)
-    is_row = np.zeros(len(every), dtype=np.bool_)
-    evidence = Evidence(territory.kernel, every.Z, every.t - territory.mean, 1.0 / every.precision, is_row)
-    return evidence.value_and_gradient(territory.theta)[0]
 
 
 def _fit_alone(territory: Territory, rows: PseudoData, needed: float) -> tuple[Hyperparameters, Array, float] | None:

@@ -31,7 +31,7 @@ from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, ag
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
-from wgpr.gp.pseudodata import Posterior, PseudoData, thin
+from wgpr.gp.pseudodata import PseudoData, thin
 
 # Hyperparameters are fitted again after so many times the rows of the latest fit, or fewer if the territory is full.
 _GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
@@ -540,9 +540,7 @@ def _merger(one: Territory, other: Territory, n_most: int) -> _Merger:
 
 def _divergence(territory: Territory, both: Territory) -> float:
     """Kullback-Leibler divergence of what a territory says of an observation from what both say, sum of its places."""
-    (mean, variance), (mean_now, variance_now) = (
-        Posterior(each.kernel, each.theta, each.mean, each.data).predict(territory.data.Z) for each in (territory, both)
-    )
+    (mean, variance), (mean_now, variance_now) = (each.predict(territory.data.Z) for each in (territory, both))
     noise = territory.theta.noise**2
     ratio, squares = (variance + noise) / (variance_now + noise), (mean - mean_now) ** 2
     spread = mean.shape[1] * (ratio - 1.0 - np.log(ratio))

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.gp.bound import LOG_2PI
 from wgpr.gp.evidence import Evidence
-from wgpr.gp.gaussian import Gaussian
+from wgpr.gp.gaussian import LOG_2PI, log_density
 from wgpr.gp.hyperparameters import (
     LENGTHSCALE_FACTORS,
     STD_OF_NEW,
@@ -29,6 +28,7 @@ from wgpr.gp.linalg import (
     cholesky,
     cholesky_with_jitter,
     columns,
+    diagonal,
     solve_lower,
     solve_lower_transposed,
 )
@@ -181,17 +181,15 @@ class Territory(PickledByFields):
         is_trusted = ~self.data.is_row | (self.data.precision >= self.least_trusted)
         return float(np.abs(self.data.t[is_trusted] - self.mean).max(initial=0.0))
 
-    @cached_property
-    def _alone(self) -> Posterior:
-        return Posterior(self.kernel, self.theta, self.mean, self.data)
-
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Mean (n, k) and variance (n,) of the field at `X` (n, d), by its own pseudo-data alone."""
-        return self._alone.predict(X)
+        return Posterior(self.kernel, self.theta, self.mean, self.data).predict(X)
 
-    def posterior(self, X: Array) -> Gaussian:
-        """The field at `X` (n, d) with its covariance, by its own pseudo-data alone."""
-        return self._alone.joint(X)
+    def log_evidence_of(self, data: PseudoData) -> float:
+        """Log density of pseudo-data, with their precisions as they are, by its hyperparameters and its mean."""
+        C = self.kernel.covariance(self.theta, data.Z)
+        diagonal(C)[:] += 1.0 / data.precision
+        return log_density(data.t - self.mean, C)
 
     def with_rows(self, X: Array, y: Array, weights: Array, visited: int) -> "Territory":
         """After rows `X` (n, d), `y` (n, k) with weights (n,): they are known at once, without approximation."""
@@ -269,10 +267,8 @@ class Forecast(NamedTuple):
         return bool(squares.sum() > squares.size + _SURPRISE * np.sqrt(2.0 * squares.size))
 
 
-def _known_around(territory: Territory, halo: PseudoData | None) -> PseudoData:
-    """What was known before the new rows: the territory's own pseudo-data, and its halo."""
-    known = territory.known
-    return known if halo is None else PseudoData.union(known, halo)
+def with_halo(data: PseudoData, halo: PseudoData | None) -> PseudoData:
+    return data if halo is None else PseudoData.union(data, halo)
 
 
 def forecast(territory: Territory, halo: PseudoData | None, order: Indices | None = None) -> tuple[Forecast, Array]:
@@ -283,7 +279,8 @@ def forecast(territory: Territory, halo: PseudoData | None, order: Indices | Non
     order : (n,) of the rows; by default that of their arrival.
     """
     rows = territory.new_rows if order is None else territory.new_rows[order]
-    mean, C = Posterior(territory.kernel, territory.theta, territory.mean, _known_around(territory, halo)).joint(rows.Z)
+    known = with_halo(territory.known, halo)
+    mean, C = Posterior(territory.kernel, territory.theta, territory.mean, known).joint(rows.Z)
     C[np.diag_indices_from(C)] += 1.0 / rows.precision
     L = _factor(C, territory.kernel.variance(territory.theta))
     whitened = solve_lower(L, columns(rows.t - mean))

@@ -20,13 +20,11 @@ from wgpr.ensemble.cuts import Cuts, Node, with_leaves
 from wgpr.ensemble.regimes import FEWEST_ROWS
 from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory, agreement, fitted
-from wgpr.gp.bound import LOG_2PI
-from wgpr.gp.kernels import Hyperparameters, Kernel
+from wgpr.gp.gaussian import log_density
+from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import (
     Array,
     Indices,
-    NotFactorizableError,
-    cholesky,
     cholesky_with_jitter,
     column_squares,
     diagonal,
@@ -329,9 +327,8 @@ class _Uniting(Learning):
     def _are_two_regimes(self, number: int, territory: Territory, sides: Sequence[Territory]) -> bool:
         """Whether two sets of hyperparameters explain the two sides better, by more than the penalty of the second."""
         updated = fitted(territory, self._surroundings(number), is_surprised=True)
-        kernel = territory.kernel
-        as_one = log_density(kernel, updated.theta, updated.mean, updated.data)
-        as_two = sum(log_density(kernel, side.theta, side.mean, side.data) for side in sides)
+        as_one = updated.log_evidence_of(updated.data)
+        as_two = sum(side.log_evidence_of(side.data) for side in sides)
         n = min(side.data.t.size for side in sides)
         return as_two - 0.5 * (len(updated.theta.to_log()) + 1) * float(np.log1p(n)) > as_one
 
@@ -401,24 +398,6 @@ def separating_cut(one: Array, other: Array) -> tuple[int, float] | None:
     return best[1:]
 
 
-def log_density(kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> float:
-    """Log evidence of pseudo-data with their precisions as they are."""
-    C = kernel.covariance(theta, data.Z)
-    diagonal(C)[:] += 1.0 / data.precision
-    return _log_normal(C, data.t - mean)
-
-
-def _log_normal(C: Array, errors: Array) -> float:
-    """Log density of errors (n, k) with the covariance `C` (n, n); minus infinity if it cannot be factorised."""
-    try:
-        L = cholesky(C)
-    except NotFactorizableError:
-        return -np.inf
-    k = errors.shape[1]
-    squares = float((solve_lower(L, errors) ** 2).sum())
-    return -0.5 * squares - k * float(np.log(L.diagonal()).sum()) - 0.5 * errors.size * LOG_2PI
-
-
 class Explanation(NamedTuple):
     """A territory of several maps, the standard deviation of constants that they add, 0 for none, and its evidence."""
 
@@ -439,11 +418,11 @@ def explained(territory: Territory, sources: Indices, compared: Indices) -> Expl
     C, errors = territory.kernel.covariance(theta, data.Z), data.t - territory.mean
     diagonal(C)[:] += 1.0 / data.precision
     is_same = sources[:, None] == sources
-    before = _log_normal(C, errors)
+    before = log_density(errors, C)
     best, penalty = Explanation(territory, 0.0, before), _CLEARLY + 0.5 * float(np.log(errors.size))
     n_shifts = 2 + int(np.log2(max(1.0, np.abs(errors).max() / theta.noise)))
     for shift in (theta.noise * 2.0 ** np.arange(-1.0, n_shifts)).tolist():
-        log_evidence = _log_normal(C + shift**2 * is_same, errors)
+        log_evidence = log_density(errors, C + shift**2 * is_same)
         if log_evidence < before:
             break
         before = log_evidence

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import block_diag
 
+from wgpr.gp.gaussian import LOG_2PI
 from wgpr.gp.kernels import Hyperparameters, Kernel, KernelBlock, WeightedTrace
 from wgpr.gp.linalg import (
     Array,
@@ -27,8 +28,6 @@ from wgpr.gp.linalg import (
     solve_lower_transposed,
     subtract_outer,
 )
-
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wgpr.gp import inducing
-from wgpr.gp.bound import LOG_2PI
 from wgpr.gp.evidence import Evidence
+from wgpr.gp.gaussian import LOG_2PI
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (

@@ -1,10 +1,12 @@
-"""Multivariate Gaussians and the Wasserstein distance between them (docs/method.md, 3)."""
+"""Multivariate Gaussians: log density, and the Wasserstein distance between two (docs/method.md, 3)."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.gp.linalg import Array, inner, n_outputs, square_root
+from wgpr.gp.linalg import Array, cholesky_identity_plus, inner, log_determinant, n_outputs, solve_lower, square_root
+
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Gaussian(NamedTuple):
@@ -25,3 +27,10 @@ def squared_wasserstein(p: Gaussian, q: Gaussian) -> float:
     overlap = np.linalg.svd(square_root(p.covariance).T @ square_root(q.covariance), compute_uv=False).sum()
     traces = p.covariance.trace() + q.covariance.trace()
     return float(inner(shift, shift) + n_outputs(shift) * max(traces - 2.0 * overlap, 0.0))
+
+
+def log_density(errors: Array, covariance: Array) -> float:
+    """Log density of errors (n, k) with mean zero and a covariance (n, n), with jitter if that is ill-conditioned."""
+    L = cholesky_identity_plus(covariance)
+    whitened = solve_lower(L, errors)
+    return -0.5 * float(inner(whitened, whitened) + errors.shape[1] * log_determinant(L) + errors.size * LOG_2PI)
