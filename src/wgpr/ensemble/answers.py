@@ -163,7 +163,7 @@ def posterior_of(territories: Territories, number: int, cache: PosteriorCache, m
 
 
 def prepare(territories: Territories, cache: PosteriorCache, max_bytes: int, seconds: float) -> bool:
-    """Make posteriors that are not kept, for about so many seconds. Whether nothing is left that there is room for."""
+    """Make posteriors that are not kept, for about so many seconds. True if all are made, or no memory is left."""
     end = perf_counter() + seconds
     for number in range(len(territories)):
         if cache.n_bytes > _ROOM_FOR_PREPARED * max_bytes:

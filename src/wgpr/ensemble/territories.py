@@ -180,8 +180,15 @@ class Territories(PickledByFields):
     outside: tuple[Territory, ...] = ()
 
     @classmethod
-    def of(cls, models: Sequence[Territory], cuts: Node) -> "Territories":
-        return cls(tuple(models), cuts, Overview.of(models, cuts), sum(model.n_seen for model in models))
+    def of(
+        cls, models: Sequence[Territory], cuts: Node, *, centres: Array | None = None, n_learned: int | None = None
+    ) -> "Territories":
+        """centres : (J, d), by default of their data; n_learned : by default the rows that they have seen."""
+        overview = Overview.of(models, cuts)
+        if centres is not None:
+            overview = replace(overview, centres=centres)
+        n_rows = sum(model.n_seen for model in models) if n_learned is None else n_learned
+        return cls(tuple(models), cuts, overview, n_rows)
 
     @classmethod
     def begin(cls, kernel: Kernel, X: Array, y: Array, weights: Array) -> "Territories":

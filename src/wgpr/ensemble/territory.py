@@ -62,8 +62,8 @@ _LEAST_STD = 0.2
 # Rows that determine the noise at the most; older ones are discounted, so that it can change.
 _ROWS_OF_NOISE = 200
 
-# A row is down-weighted if its error, given all others, is more than so many standard deviations. If more rows are so
-# than this number and this fraction, or so many one after the other, it is the model that is wrong, and none is.
+# A row is down-weighted if its error, given all other rows, exceeds `_GATE` standard deviations. If too many rows do,
+# by number and by fraction, or too many one after the other, the model is wrong, and no row is down-weighted.
 _GATE = 16.0
 _LEAST_WEIGHT = 1e-120
 _MOST_OUTLIERS, _MOST_OUTLYING, _MOST_IN_A_ROW = 2, 0.2, 5

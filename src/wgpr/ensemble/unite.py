@@ -18,7 +18,7 @@ from scipy.spatial import KDTree
 
 from wgpr.ensemble.cuts import Cuts, Node, with_leaves
 from wgpr.ensemble.regimes import FEWEST_ROWS
-from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
+from wgpr.ensemble.territories import Learning, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory, agreement, fitted
 from wgpr.gp.gaussian import log_density
 from wgpr.gp.kernels import Hyperparameters
@@ -49,8 +49,8 @@ _FEWEST_COMPARED = 5
 # Nats, beyond the penalty for its parameter, by which another explanation must be better.
 _CLEARLY = 10.0
 
-# Places of contradictory maps are kept until the variance of the field given these is so much of that of the posterior:
-# the best of these.
+# Places of contradictory maps are kept until the prior variance that remains is this fraction of the posterior
+# variance. All of these are tried, and the best is kept.
 _RESOLUTIONS = (0.03, 0.1, 0.3, 1.0)
 
 # Misplaced pseudo-data that a cut between two maps may have, as a fraction of those of the smaller one.
@@ -217,8 +217,7 @@ def united(plan: Plan, settings: TerritorySettings, n_learned: int, n_steps: int
     cuts = with_leaves(plan.cuts, np.argsort(order).tolist())
     assert cuts is not None
     models = [union([piece.territory for piece in pieces]) for pieces in leaves]
-    before = Territories(tuple(models), cuts, Overview.of(models, cuts), n_learned)
-    uniting = _Uniting(before, settings, n_steps)
+    uniting = _Uniting(Territories.of(models, cuts, n_learned=n_learned), settings, n_steps)
     for number, pieces in enumerate(leaves):
         if len({piece.source for piece in pieces}) > 1:
             uniting.judge(number, pieces)
@@ -273,7 +272,7 @@ class _Uniting(Learning):
         """Compare explanations of what several maps know on the ground of a territory, and put the best."""
         territory = self.models[number]
         sources = np.repeat([piece.source for piece in pieces], [len(piece.territory.data) for piece in pieces])
-        if self._divide_regimes(number, pieces, sources):
+        if self._divide_regimes(number, pieces):
             return
         compared = overlap(territory, sources)
         if not len(compared):
@@ -292,7 +291,7 @@ class _Uniting(Learning):
         largest = max(pieces, key=lambda piece: piece.territory.n_seen).territory.theta.to_log()
         return any(float(agreement(piece.territory.theta.to_log(), largest)) <= 0.5 for piece in pieces)
 
-    def _divide_regimes(self, number: int, pieces: Sequence[Piece], sources: Indices) -> bool:
+    def _divide_regimes(self, number: int, pieces: Sequence[Piece]) -> bool:
         """Cut the ground if maps with other hyperparameters lie on both sides of a cut, and evidence favours that."""
         territory = self.models[number]
         largest = max(pieces, key=lambda piece: piece.territory.n_seen)
@@ -434,7 +433,7 @@ def explained(territory: Territory, sources: Indices, compared: Indices) -> Expl
 def contradictory(explanation: Explanation, sources: Indices, n_most: int) -> Territory:
     """The territory if its maps differ as explained.
 
-    Its pseudo-data say what is known of a field `f + b` with `b` as large as that of a map, and like none of them: the
+    Its pseudo-data say what is known of a field `f + b`, with an offset `b` of its own that is as large as a map's: the
     field is as far from each map as the maps are from each other.
 
     sources : (n,) the map of each of its pseudo-data; n_most : most pseudo-data that it keeps.

@@ -23,7 +23,7 @@ _GROWTH = 1.5
 # Pseudo-data of a territory that are told, those nearest to the border.
 _N_TOLD = 60
 
-# Number of rows that a territory of another district was visited at has no meaning here; any number does.
+# `visited` of a territory of another district: it has no meaning here, and this number passes every check.
 _ANY = 2**53
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from wgpr.ensemble.cuts import Cuts, Node, all_cuts, median_cut, shifted, with_leaves
-from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings
+from wgpr.ensemble.territories import Learning, Territories, TerritorySettings
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.linalg import Array
 
@@ -56,8 +56,7 @@ def joined(cuts: Node, districts: Sequence[Territories | None]) -> Territories:
     tree = with_leaves(cuts, leaves)
     assert tree is not None
     centres = np.concatenate([district.overview.centres for district in known])
-    overview = replace(Overview.of(models, tree), centres=centres)
-    return Territories(tuple(models), tree, overview, sum(district.n_learned for district in known))
+    return Territories.of(models, tree, centres=centres, n_learned=sum(district.n_learned for district in known))
 
 
 def smoothed(territories: Territories, cuts: Node, settings: TerritorySettings) -> Territories:

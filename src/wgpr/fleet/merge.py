@@ -132,13 +132,11 @@ def _check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
         fault = f"one map has a coordinate reference system, the other has none ({without})"
         raise ValueError(f"{fault}; learn both with the same --crs")
     require_same("inputs", _names(first), _names(other), inputs)
-    systems = [None if (known := coordinates(each)) is None else known for each in (first, other)]
-    plain, metric = ([None if each is None else getattr(each, of) for each in systems] for of in ("user", "model"))
-    if plain[0] != plain[1] or metric[0] != metric[1]:
-        told = [str(each or "none") for each in systems]
+    crs, other_crs = coordinates(first), coordinates(other)
+    if crs and other_crs and (crs.user, crs.model) != (other_crs.user, other_crs.model):
         raise ValueError(
-            f"{name} has the coordinate reference system {told[1]} and {first_name} has {told[0]}; learn both with the "
-            "same --crs, in the same UTM zone"
+            f"{name} has the coordinate reference system {other_crs} and {first_name} has {crs}; learn both with "
+            "the same --crs, in the same UTM zone"
         )
     require_same("number of outputs", first.n_outputs_, other.n_outputs_, target)
     require_same("target", first.target_name_, other.target_name_, target)

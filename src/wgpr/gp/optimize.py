@@ -118,7 +118,7 @@ def _extended(objective: Objective, point: _Point, new: _Point, box: Array) -> _
     """The new point, or a better one further along the step: the scales were too short."""
     for _ in range(_MAX_EXTENSIONS):
         step = new.x - point.x
-        fraction = (new.value - point.value) / float(point.gradient @ step)  # 1 - half of it, at the top of a parabola
+        fraction = (new.value - point.value) / float(point.gradient @ step)  # 1 - step / (2 * distance to the maximum)
         if fraction < _NEARLY_LINEAR:
             break
         straight = point.x + min(_MAX_EXTENSION, 0.5 / max(1.0 - fraction, 1e-3)) * step

@@ -42,8 +42,8 @@ _LOST_PER_ROW = 0.02
 _COARSE, _FINE = 0.3, 1e-3
 _MAX_NEWTON_STEPS = 25
 
-# A place is dropped if its matched precision times its posterior variance is smaller: its value would be extreme, right
-# together with all the others and nonsense without some of them. Values are kept within so many standard deviations.
+# A place is dropped if it holds less than this fraction of its posterior precision: its value would be extreme.
+# Values are kept within so many standard deviations.
 _LEAST_SHARE = 0.05
 _FARTHEST_VALUE = 4.0
 

@@ -13,7 +13,6 @@ from wgpr.gp.pseudodata import PseudoData, from_posterior
 from wgpr.gp.sparse import SparseLearner, SparseModel
 from wgpr.io.arrays import Reader, Shape, read_array, unpack_models
 from wgpr.io.container import Arrays, require
-from wgpr.io.territories import territories_of
 from wgpr.rules.calibration import Calibration
 
 # Settings of the old default that the new one has too.
@@ -65,7 +64,8 @@ def converted_territories(
     rows = np.repeat([model.n_seen / size for model, size in zip(models, sizes, strict=True)], sizes)
     cuts, members = built(data.Z, TerritorySettings.sizes(n_features)[0])
     territories = [_territory(kernel, data[m], log_thetas[m], means[m], rows[m], n_learned) for m in members]
-    return territories_of(territories, cuts, np.array([each.centre for each in territories]), n_learned)
+    centres = np.array([each.centre for each in territories])
+    return Territories.of(territories, cuts, centres=centres, n_learned=n_learned)
 
 
 def _pseudo_data(model: SparseModel, theta: Hyperparameters) -> PseudoData:

@@ -7,7 +7,6 @@ The tree of cuts is a list of its nodes, each before its children: a territory i
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.ensemble.cuts import Cuts, Node
-from wgpr.ensemble.territories import Overview, Territories
+from wgpr.ensemble.territories import Territories
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.kernels import Kernel
 from wgpr.gp.linalg import Array, Indices
@@ -98,13 +97,8 @@ def unpack_territories(
 ) -> Territories:
     """The territories that were packed. outputs : () or (k,), shape of a target; n_learned : rows learned so far."""
     models, centres = unpack_models(arrays, kernel, n_features, outputs, n_learned, compact=compact)
-    return territories_of(models, unpack_cuts(arrays, n_features, len(models)), centres, n_learned)
-
-
-def territories_of(models: Sequence[Territory], cuts: Node, centres: Array, n_learned: int) -> Territories:
-    """Territories with these centres (J, d). The other arrays follow from the models."""
-    overview = replace(Overview.of(models, cuts), centres=centres)
-    return Territories(tuple(models), cuts, overview, n_learned)
+    cuts = unpack_cuts(arrays, n_features, len(models))
+    return Territories.of(models, cuts, centres=centres, n_learned=n_learned)
 
 
 def unpack_models(
@@ -231,7 +225,8 @@ def apply_difference(
     arrays = {**arrays, **_all_cuts(before, arrays, n_models)}
     cuts = unpack_cuts(arrays, n_features, n_models) if "cut_nodes" in arrays else before.cuts
     require("cut_nodes" in arrays or n_models == len(before), "array cut_nodes")
-    return territories_of([models[number] for number in range(n_models)], cuts, centres, n_learned)
+    in_order = [models[number] for number in range(n_models)]
+    return Territories.of(in_order, cuts, centres=centres, n_learned=n_learned)
 
 
 def _changed_cuts(before: Territories, after: Territories) -> Arrays:

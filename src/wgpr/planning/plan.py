@@ -164,7 +164,7 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     kind, proposals = _proposals(wish, ground, chosen_by)
     told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
     tracks, variances = min(told, key=lambda each: each[1][-1])
-    unit = model._method().answering(model._state)[1].target_unit
+    unit = model.units_.target_unit
     before, after = (unit * float(np.sqrt(variances[place] / len(ground))) for place in (0, -1))
     return Plan(
         kind=kind,
