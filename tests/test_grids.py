@@ -196,7 +196,7 @@ def test_names_and_units_are_those_of_the_frame():
     assert "units" not in grid["model"].attrs
 
 
-@pytest.mark.parametrize("names", [("lon", "lat"), ("Longitude [deg]", "Latitude [°]")])
+@pytest.mark.parametrize("names", [("lon", "lat"), ("Longitude [deg]", "Latitude [°]"), ("lng_deg", "lat_deg")])
 def test_longitude_and_latitude_are_known(names):
     grid = predict_grid(named(Plane(), *names), REGION, SPACING)
     latitude, longitude = (grid[name].attrs for name in grid["mean"].dims)
@@ -204,10 +204,11 @@ def test_longitude_and_latitude_are_known(names):
     assert (latitude["standard_name"], latitude["units"]) == ("latitude", "degrees_north")
 
 
-def test_a_map_has_longitude_from_west_to_east_whatever_the_order_of_columns():
-    grid = predict_grid(named(Plane(), "lat", "lon"), (-5, -4, 60, 62), 0.5)
-    assert grid["mean"].dims == ("lat", "lon")
-    assert grid["mean"].sel(lon=-4.5, lat=61) == 61 + 10 * -4.5
+@pytest.mark.parametrize("name", ["lon", "long", "lng", "longitude", "lon_deg"])
+def test_a_map_has_longitude_from_west_to_east_whatever_the_order_of_columns(name):
+    grid = predict_grid(named(Plane(), "lat", name), (-5, -4, 60, 62), 0.5)
+    assert grid["mean"].dims == ("lat", name)
+    assert grid["mean"].sel({name: -4.5, "lat": 61}) == 61 + 10 * -4.5
 
 
 def test_names_that_clash_are_told_apart():

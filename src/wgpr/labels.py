@@ -1,7 +1,12 @@
-"""Names of quantities with their units, as in "depth [m]", and counts with their nouns."""
+"""Names of quantities with their units, as in "depth [m]", names of coordinates, and counts with their nouns."""
 
 import re
 from typing import NamedTuple
+
+# Names of coordinates, as patterns.
+LONGITUDE, LATITUDE = "lon|long|lng|longitude", "lat|latitude"
+EASTING, NORTHING = "east|easting", "north|northing"
+_DEGREES = "_?deg(?:rees)?|_?dd"
 
 
 class Label(NamedTuple):
@@ -19,6 +24,14 @@ class Label(NamedTuple):
         """
         match = re.fullmatch(r"(.*\S)\s*(?:\[(.+)\]|\((.+)\))\s*", text)
         return cls(match[1], match[2] or match[3]) if match else cls(text.strip(), None)
+
+    def is_one_of(self, *patterns: str) -> bool:
+        """Whether the name matches one of the patterns, in any case and also with "deg" or "dd" behind it.
+
+        >>> Label.parsed("Lon_deg").is_one_of(LONGITUDE, EASTING)
+        True
+        """
+        return re.fullmatch(f"(?:{'|'.join(patterns)})(?:{_DEGREES})?", self.name, re.IGNORECASE) is not None
 
 
 def format_count(number: int, noun: str) -> str:

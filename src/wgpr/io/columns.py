@@ -10,17 +10,18 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
+from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING
 
 # Words in the names of columns.
 _UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|rad|utm|wgs84)\b")
-_PAIRS = [("x", "y"), ("lon|long|lng|longitude", "lat|latitude"), ("east|easting", "north|northing")]
+_PAIRS = [("x", "y"), (LONGITUDE, LATITUDE), (EASTING, NORTHING)]
 _OF_LOGS = {
-    "longitude": _PAIRS[1][0],
-    "latitude": _PAIRS[1][1],
+    "longitude": LONGITUDE,
+    "latitude": LATITUDE,
     "depth": "depth|sounding",
     "time": "time|timestamp|utc",
 }
-_HORIZONTAL = re.compile(r"\b(?:x|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b")
+_HORIZONTAL = re.compile(rf"\b(?:x|{LONGITUDE}|{LATITUDE}|{EASTING}|{NORTHING})\b")
 _VERTICAL = re.compile(r"\b(?:z|depth|elev|elevation|height|altitude)\b")
 _MEASURED = re.compile(
     r"\b(?:y|value|target|anomaly|residual|temperature|temp|salinity|conductivity|oxygen|gravity|magnetic|field|"

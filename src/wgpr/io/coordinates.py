@@ -8,7 +8,6 @@ in degrees, metres or kilometres is the same map to the last bit. Estimators kno
 converted in `wgpr.io.rows` and by `wgpr.io.grids.named`. x is always the first axis: longitude or easting.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.gp.linalg import Array
-from wgpr.labels import Label
+from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING, Label
 
 if TYPE_CHECKING:
     from wgpr.estimators.base import EnsembleRegressor
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
 WGS84 = "EPSG:4326"
 NONE = "none"  # learn coordinates as they are
 
-_X = re.compile(r"(?:lon|long|lng|longitude|x|east|easting)(?:_?deg(?:rees)?|_?dd)?", re.IGNORECASE)
-_Y = re.compile(r"(?:lat|latitude|y|north|northing)(?:_?deg(?:rees)?|_?dd)?", re.IGNORECASE)
-_LONGITUDE = re.compile(r"(?:lon|long|lng|longitude)(?:_?deg(?:rees)?|_?dd)?", re.IGNORECASE)
-_LATITUDE = re.compile(r"(?:lat|latitude)(?:_?deg(?:rees)?|_?dd)?", re.IGNORECASE)
+_X, _Y = f"x|{LONGITUDE}|{EASTING}", f"y|{LATITUDE}|{NORTHING}"
 _MODEL_NAMES = ("east_of_origin", "north_of_origin")
 _UTM_NORTH, _UTM_SOUTH = 84.0, -80.0
 _DIGITS = 4  # of inputs in metres
@@ -228,15 +224,15 @@ def recognised(names: Sequence[str], rows: Array) -> bool:
 
 def named_degrees(names: Sequence[str]) -> tuple[int, int] | None:
     """The columns of longitude and latitude, by their names; None without, or if they have another unit."""
-    found = _columns(names, _LONGITUDE, _LATITUDE)
+    found = _columns(names, LONGITUDE, LATITUDE)
     units = [Label.parsed(names[column]).unit for column in found or ()]
     return found if all(unit is None or unit.lower().startswith(("deg", "°")) for unit in units) else None
 
 
-def _columns(names: Sequence[str], x: re.Pattern[str], y: re.Pattern[str]) -> tuple[int, int] | None:
-    """The one column whose name matches `x`, and the one that matches `y`."""
-    plain = [Label.parsed(name).name for name in names]
-    found = [[column for column, name in enumerate(plain) if side.fullmatch(name)] for side in (x, y)]
+def _columns(names: Sequence[str], x: str, y: str) -> tuple[int, int] | None:
+    """The one column whose name matches the pattern `x`, and the one that matches `y`."""
+    labels = [Label.parsed(name) for name in names]
+    found = [[column for column, label in enumerate(labels) if label.is_one_of(side)] for side in (x, y)]
     return (found[0][0], found[1][0]) if len(found[0]) == len(found[1]) == 1 else None
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import Coordinates, coordinates, for_model, user_bounds
-from wgpr.labels import Label
+from wgpr.io.coordinates import Coordinates, coordinates, for_model, named_degrees, user_bounds
+from wgpr.labels import EASTING, LATITUDE, LONGITUDE, Label
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,15 +33,7 @@ _PIECE = 2**16
 _DEFAULT_NODES = 40_000
 # The largest ratio of two ranges for which cells are square by default: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 100.0, 8.0
-_WEST_TO_EAST = {"lon", "longitude", "east", "easting"}
-_GEOGRAPHIC = {
-    "lon": ("longitude", "degrees_east"),
-    "longitude": ("longitude", "degrees_east"),
-    "lat": ("latitude", "degrees_north"),
-    "latitude": ("latitude", "degrees_north"),
-}
-
-
+_CF_AXES = {LONGITUDE: ("longitude", "degrees_east"), LATITUDE: ("latitude", "degrees_north")}
 _GRID_MAPPING = "crs"  # the variable of a NetCDF file that describes the coordinates
 
 
@@ -227,7 +219,7 @@ def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list
     varying = [column for column in range(len(names)) if column not in fixed_columns(names, at)]
     if known is not None:
         return sorted(varying, key=[*known.columns, *varying].index)
-    return sorted(varying, key=lambda column: Label.parsed(names[column]).name.lower() not in _WEST_TO_EAST)
+    return sorted(varying, key=lambda column: not Label.parsed(names[column]).is_one_of(LONGITUDE, EASTING))
 
 
 def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None, margin: float = 0.02) -> tuple[float, ...]:
@@ -324,9 +316,9 @@ def have_same_unit(names: Sequence[str], edges: Array) -> bool:
     """Whether the inputs of a map have the same unit, in ranges that are comparable."""
     if len(names) != 2:
         return False
-    (first, unit), (second, other) = map(Label.parsed, names)
+    unit, other = (Label.parsed(name).unit for name in names)
     widths = edges[:, 1] - edges[:, 0]
-    is_known = unit == other is not None or {first.lower(), second.lower()} <= _GEOGRAPHIC.keys()
+    is_known = unit == other is not None or named_degrees(names) is not None
     limit = _LARGEST_RATIO if is_known else _LARGEST_RATIO_WITHOUT_UNITS
     return (is_known or unit == other) and bool(widths.max() <= limit * widths.min())
 
@@ -396,10 +388,11 @@ def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str
 
 
 def _coordinate_attributes(plan: GridPlan, column: int, known: Coordinates | None) -> dict[str, str]:
-    name, unit = Label.parsed(plan.names[column])
-    attributes = _described(name, unit)
-    if name.lower() in _GEOGRAPHIC and (unit or "deg").startswith(("deg", "°")):
-        attributes["standard_name"], attributes["units"] = _GEOGRAPHIC[name.lower()]
+    label = Label.parsed(plan.names[column])
+    attributes = _described(*label)
+    for pattern, axis in _CF_AXES.items():
+        if label.is_one_of(pattern) and (label.unit or "deg").startswith(("deg", "°")):
+            attributes["standard_name"], attributes["units"] = axis
     if known is not None and column in known.columns:
         attributes["standard_name"], attributes["units"] = known.cf_axis(column)
     if len(plan.axes) == 2 and column in plan.axes:

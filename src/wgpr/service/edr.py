@@ -18,7 +18,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, named, target_name, varying_columns
-from wgpr.labels import Label
+from wgpr.labels import LONGITUDE, Label
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError, problems
@@ -36,7 +36,6 @@ PARAMETERS = {"mean": "mean of {}", "std": "standard deviation of an observation
 QUERIES = ("position", "area", "cube", "trajectory")
 _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 _LOCAL = 'ENGCRS["local",EDATUM["unknown"],CS[Cartesian,2],AXIS["x",east],AXIS["y",north],LENGTHUNIT["metre",1]]'
-_GEOGRAPHIC = re.compile(r"^(lon|long|lng|longitude)\b", re.IGNORECASE)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Nodes along a side of an area or a cube, and points along a trajectory, unless the client wants others.
 _NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
@@ -306,7 +305,7 @@ def _address(name: str) -> str:
 def _is_geographic(model: EnsembleRegressor) -> bool:
     if (known := coordinates(model)) is not None:
         return known.is_geographic
-    return bool(_GEOGRAPHIC.match(input_names(model)[varying_columns(model)[0]]))
+    return Label.parsed(input_names(model)[varying_columns(model)[0]]).is_one_of(LONGITUDE)
 
 
 # Collections
