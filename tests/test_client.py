@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from command_line import NAMES, survey
+from nmea_logs import dpt, sentence, whole_log
 from service_process import free_port, service_process
 from streams import assert_same_learning
 from wgpr import WGPRegressor, load
@@ -434,6 +435,28 @@ def test_lines_that_are_left_out(wgpr, lake, url):
     assert wgpr("stream", "--to", url, "--force", stdin="1,1,-99999\n")[0] == 0
     code, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(25, seed=2)) + "1,1,1e35\n")
     assert (code, said.count("--force learns it")) == (0, 1)
+
+
+def test_force_is_advised_only_where_the_service_obeys_it(wgpr, url):
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    with Map(url) as lake:
+        lake.create(["lon", "lat"], Y, crs="EPSG:4326")
+    code, _, said = wgpr("stream", "--to", url, stdin="lon,lat,depth\n-76,44,3\n-76,95,3\n")
+    assert (code, "line 3 is refused by the service" in said, "--force" in said) == (0, True, False), said
+
+
+def test_a_line_of_a_log_that_the_service_refuses_has_its_number(wgpr, url):
+    pytest.importorskip("pynmea2", reason='needs pip install "wgpr[nmea]"')
+    sentences = [sentence(text) for _, _, text in whole_log(210)]
+    with open("a.nmea", "wb") as log:
+        log.writelines(sentences)
+    columns = ["--x", "longitude,latitude", "--y", "depth", "--crs", "none"]
+    assert wgpr("stream", "--to", url, *columns, "--nmea", "a.nmea")[0] == 0
+    sentences[45] = sentence(dpt(9999))
+    with open("a.nmea", "wb") as log:
+        log.writelines(sentences)
+    code, _, said = wgpr("stream", "--to", url, "--nmea", "a.nmea")
+    assert (code, "a.nmea, line 46 is refused by the service: depth: 9999 is far" in said) == (0, True), said
 
 
 def test_weights_of_a_stream(wgpr, url):

@@ -31,23 +31,22 @@ _LOCAL = "127.0.0.1"
 def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[Line]]:
     """Rows of an instrument as lines of a stream, in lists as they arrive; an empty list if nothing does.
 
-    What is left out is counted, and told at the end; each reason is also told when it first occurs.
+    What is left out is counted, and told at the end.
     """
     positions = _positions(session)
-    decoder, number = NmeaDecoder(), 0
+    decoder = NmeaDecoder()
     try:
         with _opened(address) as arrivals:
             for rows in _rows(arrivals, decoder):
                 lines: list[Line] = []
                 for row in rows:
-                    number += 1
-                    line = Line([row[k] for k in positions], row.depth, number=number)
+                    line = Line([row[k] for k in positions], row.depth, number=row.line)
                     try:
                         session.check_place(line)
                         if not force:
                             session.check(line)
                     except LineError as error:
-                        session.left_out.add(row.line, error)
+                        session.left_out.add(line.number, error)
                     else:
                         lines.append(line)
                 yield lines

@@ -154,6 +154,6 @@ def _recognised(inputs: Sequence[str], rows: list[Line]) -> str | None:
 
 
 def _fault(error: MapServiceError) -> str:
-    """What is wrong with a value, without its place in the request and without the remedy."""
-    fault = error.detail.removeprefix(f"line {error.line}, column {error.column!r}: ").rpartition("; ")[0]
-    return f"{error.column}: {fault} (--force learns it)"
+    """What is wrong with a value, without its place in the request. The remedy is told if it is --force."""
+    fault, _, remedy = error.detail.removeprefix(f"line {error.line}, column {error.column!r}: ").rpartition("; ")
+    return f"{error.column}: {fault}{' (--force learns it)' if 'force=true' in remedy else ''}"
