@@ -180,6 +180,7 @@ def test_a_map_without_a_system(wgpr, maps):
         (["grid", "salinity.map", "-o", "a.bag"], "a BAG has elevations, and the target is salinity"),
         (["contours", "degrees.map", "--interval", "0", "-o", "a.gpkg"], "--interval must be a number above 0"),
         (["contours", "degrees.map", "--interval", "1e-6", "-o", "a.gpkg"], "more than 1,000 levels"),
+        (["contours", "degrees.map", "--interval", "1", "--base", "nan", "-o", "a.gpkg"], "--base must be finite"),
         (["contours", "degrees.map", "--interval", "1", "-o", "a.shp"], "must end with .geojson or .gpkg"),
     ],
 )
@@ -214,6 +215,13 @@ def test_contours_are_at_their_level(maps):
     assert len(lines) > 3
     for line in lines:
         np.testing.assert_allclose(predict_at(model, line.places), line.level, atol=0.05)
+
+
+def test_a_grid_without_data_has_no_lines(wgpr, maps):
+    grid = predict_grid(load(maps / "plain.map"))
+    assert list(contours_of(grid.where(False), 1.0)) == []
+    code, _, told = wgpr("contours", maps / "plain.map", "--interval", 1, "--mask-std", 1e-6, "-o", "a.gpkg")
+    assert (code, "the mask leaves no data" in told) == (1, True)
 
 
 @pytest.mark.parametrize(("name", "code"), [("degrees", 4326), ("metres", 32618)])

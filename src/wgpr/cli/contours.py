@@ -47,9 +47,11 @@ def contours(
     learn_waiting_rows(model)
     with progress_bar("predicting", plan.size) as show:
         grid = predict_plan(model, plan, lambda n_done: show(n_done, format_count(n_done, "node")))
-    grid, _ = masked(plan, grid, mask.finder(model))
+    grid, n_masked = masked(plan, grid, mask.finder(model))
     with opt.errors_of_usage():
         lines = list(contours_of(grid, interval, base))
+    if n_masked == plan.size:
+        raise ValueError("there is no line: the mask leaves no data; use a greater --mask-std or --mask-distance")
     if not lines:
         raise ValueError("there is no line: the map has no such level; use a smaller --interval or another --base")
     known, name = coordinates(model), Label.parsed(target_name(model)).name

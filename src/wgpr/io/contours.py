@@ -34,6 +34,8 @@ def contours_of(grid: "xr.Dataset", interval: float, base: float = 0.0) -> Itera
     mean = grid["mean"]
     vertical, horizontal = (grid[name].to_numpy() for name in mean.dims)
     values = np.ma.masked_invalid(mean.to_numpy())
+    if values.mask.all():
+        return
     made = contour_generator(horizontal, vertical, values, line_type=LineType.Separate)
     for level in levels_between(float(values.min()), float(values.max()), interval, base):
         for line in made.lines(level):
@@ -42,8 +44,10 @@ def contours_of(grid: "xr.Dataset", interval: float, base: float = 0.0) -> Itera
 
 def levels_between(low: float, high: float, interval: float, base: float = 0.0) -> list[float]:
     """`base` and multiples of `interval` from it, in a range."""
-    if not (0.0 < interval < np.inf and np.isfinite(base)):
+    if not 0.0 < interval < np.inf:
         raise ValueError(f"--interval must be a number above 0, got {interval:g}")
+    if not np.isfinite(base):
+        raise ValueError(f"--base must be finite, got {base:g}")
     if (high - low) / interval > _MOST_LEVELS:
         raise ValueError(f"--interval {interval:g} makes more than {_MOST_LEVELS:,} levels; use a larger one")
     first, last = np.ceil((low - base) / interval), np.floor((high - base) / interval)
