@@ -46,6 +46,27 @@ def test_landing_page_conformance_and_collections_follow_the_standard(client, la
     Collection.model_validate(client.get(f"/collections/{ocean}").json())
 
 
+def crs_details(client, collection):
+    """The coordinate reference system of each query of a collection."""
+    queries = client.get(f"/collections/{collection}").json()["data_queries"].values()
+    return [details for query in queries for details in query["link"]["variables"]["crs_details"]]
+
+
+def test_queries_are_described_with_the_coordinate_reference_system_of_the_map(client, lake, ocean):
+    crs = pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"').CRS
+    path = make_map(client, "edr-projected", crs="EPSG:32633", settings={"random_state": 0})
+    rows = survey(20) + np.array([500_000.0, 5_800_000.0, 0.0])
+    send(client, f"{path}/rows", as_csv(rows), params={"wait": "learned"})
+    for details in crs_details(client, "edr-projected"):
+        assert details["crs"] == "EPSG:32633"
+        assert crs.from_wkt(details["wkt"]) == crs.from_epsg(32633)
+    assert all(details["wkt"] == details["crs"] for details in crs_details(client, "lake"))
+    for details in crs_details(client, ocean):
+        assert details["crs"] == "CRS84"
+        assert crs.from_wkt(details["wkt"]).is_geographic
+    client.delete(path)
+
+
 def test_every_link_leads_somewhere(client, lake):
     links = client.get("/", headers={"Accept": "application/json"}).json()["links"]
     links += client.get("/collections/lake").json()["links"][:1]

@@ -326,8 +326,8 @@ def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
     first, second, *others = varying_columns(model)
     bounds, known, is_geographic = user_bounds(model), coordinates(model), _is_geographic(model)
     (west, south), (east, north) = bounds[:, [first, second]].tolist()
-    local = _LOCAL if known is None else _crs_text(known)
-    crs = "CRS84" if is_geographic else local
+    local, wkt = (_LOCAL, _LOCAL) if known is None else (_crs_text(known), known.user)
+    crs, wkt = ("CRS84", _CRS84_WKT) if is_geographic else (local, wkt)
     extent: dict[str, Any] = {
         "spatial": {"bbox": [[west, south, east, north]], "crs": _CRS84 if is_geographic else local}
     }
@@ -346,7 +346,7 @@ def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
         "keywords": ["Gaussian process", target_name(model)],
         "links": [_link(here, "self"), *(_link(f"{here}/{query}", "data", COVERAGE_JSON) for query in QUERIES)],
         "extent": extent,
-        "data_queries": {query: _data_query(here, query, crs) for query in QUERIES},
+        "data_queries": {query: _data_query(here, query, crs, wkt) for query in QUERIES},
         "crs": [crs],
         "output_formats": ["CoverageJSON"],
         "parameter_names": {name: _collection_parameter(model, name) for name in PARAMETERS},
@@ -364,13 +364,13 @@ def _collection_parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]
     return described | property_ | ({"unit": {"symbol": unit}} if unit else {})
 
 
-def _data_query(here: str, query: str, crs: str) -> dict[str, Any]:
+def _data_query(here: str, query: str, crs: str, wkt: str) -> dict[str, Any]:
     variables = {
         "title": query,
         "query_type": query,
         "output_formats": ["CoverageJSON"],
         "default_output_format": "CoverageJSON",
-        "crs_details": [{"crs": crs, "wkt": _LOCAL if crs == _LOCAL else _CRS84_WKT}],
+        "crs_details": [{"crs": crs, "wkt": wkt}],
     }
     return {"link": {**_link(f"{here}/{query}", "data", COVERAGE_JSON), "variables": variables}}
 
