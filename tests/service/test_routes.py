@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from prometheus_client.parser import text_string_to_metric_families
 
 import wgpr
-from running_service import NAMES, as_csv, learned_here, make_map, send, survey
+from running_service import NAMES, as_csv, learned_here, make_map, rough_survey, send, survey
 from wgpr.io.coordinates import coordinates_of
 from wgpr.io.grids import TooManyNodesError, plan_grid
 from wgpr.io.rows import ANSWER, answer, interval_half_width, learn_rows
@@ -177,7 +177,18 @@ def test_the_summary_has_the_last_decisions(client):
     steps = [decision["step"] for decision in decisions]
     assert steps == sorted(steps, reverse=True)
     assert decisions[0]["rows"] == 5
-    assert decisions[0]["text"].startswith("new model ")
+    texts = [decision["text"] for decision in decisions]
+    assert all(re.fullmatch(r"new model [\d, ]+", text) for text in texts)  # the record does not tell why
+    client.delete(path)
+
+
+def test_the_summary_says_why_the_default_method_has_a_new_model(client):
+    path = make_map(client, "divided", settings={"random_state": 0})
+    send(client, f"{path}/rows", as_csv(rough_survey(600)), params={"wait": "learned"})
+    decisions = client.get(path).json()["decisions"]
+    pattern = r"new model [\d, ]+: (another kind of ground|model \d+ was full and is divided)"
+    assert decisions
+    assert all(re.fullmatch(pattern, decision["text"]) for decision in decisions)
     client.delete(path)
 
 

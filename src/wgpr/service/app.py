@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Coroutine, Sequence
 from html import escape
+from itertools import islice
 from threading import Event
 from typing import Annotated, Any, Literal
 
@@ -17,13 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from wgpr.ensemble.evaluation import StepRecord
-from wgpr.estimators.base import LARGEST
+from wgpr.estimators.base import LARGEST, EnsembleRegressor
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, user_bounds
 from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
-from wgpr.io.rows import ANSWER, answer, interval_half_width
+from wgpr.io.rows import ANSWER, answer, interval_half_width, knows_rows_at_once
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
@@ -156,10 +156,10 @@ def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
 
 def summary(live_map: LiveMap) -> Summary:
     model, scores = live_map.model, live_map.scores
-    extent, records = None, []
+    extent, decisions = None, list[Decision]()
     if model is not None:
         extent = dict(zip(live_map.definition.inputs, map(tuple, user_bounds(model).T.tolist()), strict=True))
-        records = [record for record in model.history_[-1000:] if in_words(record)]
+        decisions = _decisions(model)
     return Summary(
         name=live_map.name,
         definition=live_map.definition,
@@ -171,14 +171,18 @@ def summary(live_map: LiveMap) -> Summary:
         forecasts=None
         if scores is None
         else Forecasts(rows=live_map.n_scored, rmse=scores.rmse, nlpd=scores.nlpd, coverage=scores.coverage),
-        decisions=[_decision(record) for record in records[: -_N_DECISIONS - 1 : -1]],
+        decisions=decisions,
         version=live_map.version,
         failure=live_map.failure or None,
     )
 
 
-def _decision(record: StepRecord) -> Decision:
-    return Decision(step=record.number, rows=record.n_samples, text=in_words(record))
+def _decisions(model: EnsembleRegressor) -> list[Decision]:
+    """The last ones, latest first."""
+    is_default = knows_rows_at_once(model)
+    told = ((record, in_words(record, is_default=is_default)) for record in reversed(model.history_[-1000:]))
+    decisions = (Decision(step=record.number, rows=record.n_samples, text=text) for record, text in told if text)
+    return list(islice(decisions, _N_DECISIONS))
 
 
 # Rows and queries

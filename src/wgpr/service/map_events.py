@@ -10,6 +10,7 @@ from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import user_bounds
+from wgpr.io.rows import knows_rows_at_once
 from wgpr.metrics import Scores
 from wgpr.service.events import EventHub
 from wgpr.service.ground import Ground
@@ -21,17 +22,24 @@ _LARGEST_STEP = 4
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
 
 
-def in_words(record: StepRecord) -> str:
-    """What was decided in a step; empty if only models that were there have learned."""
+def in_words(record: StepRecord, *, is_default: bool) -> str:
+    """What was decided in a step; empty if only models that were there have learned.
+
+    is_default : whether the step is of the default method. Only for that method the record tells why a model is new.
+    """
     new = [f"{change.model}" for change in record.changes if change.is_new]
     parts = [
         f"models {first} and {second} merged: there are as many as there may be" for first, second in record.merged
     ]
     if new:
-        is_regime = record.evidence_new is not None
-        reason = "another kind of ground" if is_regime else f"model {record.changes[0].model} was full and is divided"
-        parts.insert(0, f"new model {', '.join(new)}: {reason}")
+        parts.insert(0, f"new model {', '.join(new)}{f': {_reason(record)}' if is_default else ''}")
     return "; ".join(parts)
+
+
+def _reason(record: StepRecord) -> str:
+    """Why the default method has made a new model."""
+    is_regime = record.evidence_new is not None
+    return "another kind of ground" if is_regime else f"model {record.changes[0].model} was full and is divided"
 
 
 class MapEvents:
@@ -102,6 +110,7 @@ class MapEvents:
             if scores is None
             else {"rows": n_scored, "rmse": scores.rmse, "nlpd": scores.nlpd, "coverage": scores.coverage},
         )
-        decisions = [(record.number, in_words(record)) for record in records]
+        is_default = knows_rows_at_once(model)
+        decisions = [(record.number, in_words(record, is_default=is_default)) for record in records]
         for number, text in [each for each in decisions if each[1]][-_MOST_DECISIONS:]:
             self._hub.publish("decision", self._name, step=number, text=text)
