@@ -82,6 +82,8 @@ def test_a_slice_of_three_inputs_needs_a_value_for_the_third(client):
     names = ["lon", "lat", "z", "t"]
     send(client, f"{path}/rows", as_csv(survey(100, d=3), names), params={"wait": "learned"})
     assert tile(client, path, size=9).status_code == 422
+    twice = client.get(f"{path}/tiles/mean/6/0/-1", params={"size": 9, "at": ["z=1", "z=9"]}, headers=OCTETS)
+    assert (twice.status_code, twice.json()["detail"]) == (422, "at gives z twice; name each input once")
     slices = [
         client.get(f"{path}/tiles/mean/6/0/-1", params={"size": 9, "at": f"z={z}"}, headers=OCTETS) for z in (1, 9)
     ]
@@ -102,6 +104,7 @@ def test_a_slice_of_three_inputs_needs_a_value_for_the_third(client):
         ("mean/0/0/0?aspect=nan", 422),
         ("mean/0/0/0?at=depth=3", 422),
         ("mean/0/0/0?at=east=nan", 422),
+        ("mean/0/0/0?at=east=1&at=north=2", 422),
     ],
 )
 def test_a_tile_that_makes_no_sense_is_refused(client, lake, where, status):
@@ -187,7 +190,13 @@ def test_where_next_is_geojson_in_the_coordinates_of_the_map(client, lake, lake_
 
 @pytest.mark.parametrize(
     ("parameters", "status"),
-    [({"points": 0}, 422), ({"points": 101}, 422), ({"at": "up=1"}, 422), ({"at": ["east=1", "north=1"]}, 400)],
+    [
+        ({"points": 0}, 422),
+        ({"points": 101}, 422),
+        ({"at": "up=1"}, 422),
+        ({"at": ["east=1", "east=2"]}, 422),
+        ({"at": ["east=1", "north=1"]}, 400),
+    ],
 )
 def test_a_wrong_question_for_where_next_is_refused(client, lake, parameters, status):
     answer = client.get(f"{lake}/next", params=parameters)

@@ -557,7 +557,7 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
         ({"width": 1, "height": 5}, "width"),
         ({"spacing": 0}, "spacing"),
         ({"spacing": "nan"}, "spacing"),
-        ({"at": "depth=1"}, "no input"),
+        ({"at": "depth=1"}, "one of east, north"),
         ({"at": "east"}, "NAME=VALUE"),
         ({"at": ["east=1", "north=1"]}, "fixes every input"),
         ({"layer": "x"}, "layer"),

@@ -22,7 +22,7 @@ from wgpr.estimators.base import LARGEST, EnsembleRegressor
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, user_bounds
-from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, plan_grid, predict_plan, source_of
+from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, input_names, plan_grid, predict_plan, source_of
 from wgpr.io.rows import ANSWER, answer, interval_half_width, knows_rows_at_once
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import acceptable
@@ -34,6 +34,7 @@ from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import live_routes, page, page_files, plan_routes
 from wgpr.service.livemap import LiveMap
 from wgpr.service.map_events import in_words
+from wgpr.service.parameters import At, fixed_values
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
@@ -329,7 +330,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None,
         height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None,
         spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None,
-        at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
+        at: At = [],  # noqa: B006
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
         """Mean and standard deviations on a regular grid, as NetCDF, CoverageJSON or PNG (by `Accept`)."""
@@ -365,15 +366,13 @@ def _plan(
     """The grid that a request describes."""
     if spacing is not None and (width or height):
         raise ServiceError(422, "spacing and size exclude each other; give spacing, or width and height")
+    fixed = dict(fixed_values(input_names(model), at))
     try:
-        fixed = {name: float(value) for name, _, value in (pair.rpartition("=") for pair in at)}
         edges = None if bbox is None else [float(part) for part in bbox.split(",")]
     except ValueError as error:
-        raise ServiceError(422, "bbox must be numbers separated by commas, and at NAME=VALUE") from error
-    if len(fixed) < len(at):
-        raise ServiceError(422, "at gives an input twice; name each once")
-    if not all(abs(value) <= LARGEST for value in (*fixed.values(), *(edges or ()))):
-        raise ServiceError(422, f"bbox and at must be finite numbers below {LARGEST:g}")
+        raise ServiceError(422, "bbox must be numbers separated by commas") from error
+    if not all(abs(edge) <= LARGEST for edge in edges or ()):
+        raise ServiceError(422, f"bbox must be finite numbers below {LARGEST:g}")
     try:
         half = len(edges) // 2 if edges else 0
         region = None if edges is None else [edges[i + half * side] for i in range(half) for side in (0, 1)]
@@ -381,14 +380,14 @@ def _plan(
             raise ValueError("bbox must have two numbers for each input that varies")
         sizes = [size for size in (width, height) if size is not None]
         if sizes and region is None:
-            region = list(default_region(model, at=fixed or None))
+            region = list(default_region(model, at=fixed))
         steps: Any = spacing
         if sizes and region is not None:
             n_inputs = len(region) // 2
             if len(sizes) != n_inputs:
                 raise ValueError("give width for a line, and width and height for a map")
             steps = [(region[2 * i + 1] - region[2 * i]) / (size - 1) for i, size in enumerate(sizes)]
-        return plan_grid(model, region, steps, at=fixed or None, max_nodes=max_nodes)
+        return plan_grid(model, region, steps, at=fixed, max_nodes=max_nodes)
     except TooManyNodesError as error:
         raise ServiceError(413, str(error)) from error
     except ValueError as error:

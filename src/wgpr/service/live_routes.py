@@ -19,6 +19,7 @@ from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError, problems, too_busy
+from wgpr.service.parameters import At, fixed_values
 
 PAGE = files("wgpr.service") / "page"
 # Plans that are kept, the latest of each map, and seconds that each holds at least.
@@ -71,7 +72,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         y: Number,
         size: Annotated[int, Query(ge=9, le=257, description="Nodes along a side, from edge to edge.")] = 65,
         aspect: Annotated[float, Query(gt=0.0, le=1e12, description="Units of the second axis for one.")] = 1.0,
-        at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
+        at: At = [],  # noqa: B006
         low: Annotated[float | None, Query(ge=-1e30, le=1e30, description="Value of the first colour.")] = None,
         high: Annotated[float | None, Query(ge=-1e30, le=1e30, description="Value of the last colour.")] = None,
         accept: Annotated[str, Header()] = "*/*",
@@ -85,7 +86,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
         kind = FLOATS if layer == "all" else acceptable(accept, (PNG, FLOATS))
-        address = tiles.TileAddress(z, x, y, size, aspect, tiles.fixed_values(input_names(model), at))
+        address = tiles.TileAddress(z, x, y, size, aspect, fixed_values(input_names(model), at))
         ground = live_map.events.ground
         change = live_map.n_learned if ground is None else ground.last_change(*tiles.box(model, address))
         version = f"{live_map.token}-{change}"
@@ -124,7 +125,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
     async def where_next(
         name: Name,
         points: Annotated[int, Query(ge=1, le=100, description="Number of places.")] = 20,
-        at: Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")] = [],  # noqa: B006
+        at: At = [],  # noqa: B006
     ) -> dict[str, Any]:
         """Where to measure next, as GeoJSON: places that take most uncertainty out of the map, the best first.
 
@@ -133,7 +134,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
         """
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
-        fixed = tiles.fixed_values(input_names(model), at)
+        fixed = fixed_values(input_names(model), at)
         asked, version = (live_map.token, points, fixed), live_map.n_learned
         kept = latest.get(name)
         if kept is not None and kept.asked == asked and (kept.version == version or time.monotonic() < kept.until):

@@ -7,7 +7,7 @@ south of the origin; x grows to the east, y to the south. Zooms and numbers may 
 import asyncio
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +61,9 @@ def box(model: EnsembleRegressor, address: TileAddress) -> tuple[Array, Array]:
 
 def plane_columns(model: EnsembleRegressor, address: TileAddress) -> list[int]:
     """The two inputs that vary, west to east first."""
-    columns = varying_columns(model, dict(address.fixed) or None)
-    if len(columns) != 2:
+    if model.n_features_in_ - len(address.fixed) != 2:
         raise ServiceError(422, "a tile has two inputs that vary; fix the others with at=NAME=VALUE")
-    return columns
+    return varying_columns(model, dict(address.fixed))
 
 
 def nodes(model: EnsembleRegressor, address: TileAddress) -> Array:
@@ -129,17 +128,3 @@ class TileCache:
 
 def _n_bytes(address: TileAddress) -> int:
     return 4 * len(PLANES) * address.size**2
-
-
-def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
-    """Values by column, from NAME=VALUE pairs."""
-    fixed: dict[int, float] = {}
-    for pair in pairs:
-        name, _, text = pair.rpartition("=")
-        try:
-            fixed[list(names).index(name)] = float(text)
-        except ValueError as error:
-            raise ServiceError(422, f"at must be NAME=VALUE with one of {', '.join(names)} and a number") from error
-    if not all(map(np.isfinite, fixed.values())):
-        raise ServiceError(422, "at must have finite values")
-    return tuple(sorted(fixed.items()))
