@@ -684,6 +684,7 @@ def test_the_page_of_the_routes_needs_no_other_host(client):
 def test_the_description_is_openapi_31(client):
     description = client.get("/openapi.json").json()
     assert description["openapi"].startswith("3.1")
+    assert description["info"]["version"] == wgpr.__version__
     operations = [(path, method) for path, item in description["paths"].items() for method in item]
     assert len(operations) == len(set(operations)) == 23
     text = json.dumps(description)

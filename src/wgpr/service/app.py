@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Coroutine, Sequence
 from html import escape
+from importlib import metadata
 from itertools import islice
 from threading import Event
 from typing import Annotated, Any, Literal
@@ -465,7 +466,7 @@ def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version="0.2", summary=app.summary, routes=app.routes)
+            schema = get_openapi(title=app.title, version=metadata.version("wgpr"), summary=app.summary, routes=app.routes)
             schemas = schema["components"]["schemas"]
             schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
             for operation in (each for path in schema["paths"].values() for each in path.values()):

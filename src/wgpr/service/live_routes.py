@@ -40,7 +40,10 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         maps: Annotated[str, Query(max_length=2000, description="Names of maps, by commas; all by default.")] = "",
         last_event_id: Annotated[str, Header(max_length=100)] = "",
     ) -> Response:
-        """What happens in the maps, as server-sent events: rows, learned, decision, deleted."""
+        """What happens in the maps, as server-sent events: made, rows, learned, decision, deleted.
+
+        The first event is hello, or reset if events since `Last-Event-ID` are lost: then read everything anew.
+        """
         names = frozenset(filter(None, maps.split(",")))
 
         async def stream() -> AsyncIterator[bytes]:
