@@ -26,7 +26,7 @@ from common import ROOT, put_between, run_studies
 from wgpr import WGPRegressor, predict_at
 from wgpr.io.coordinates import coordinates_of
 from wgpr.io.grids import plan_grid, predict_grid
-from wgpr.io.nmea import NmeaDecoder, read_log
+from wgpr.io.nmea import NmeaDecoder
 from wgpr.io.rasters import MOST_NODES, Mask, write_raster
 from wgpr.io.rows import learn_rows
 from wgpr.io.track import NO_FIX
@@ -52,7 +52,7 @@ Row = tuple[str, str]
 def nmea(folder: Path) -> list[Row]:
     log, reasons, n_depths = nmea_logs.damaged_log(N_SENTENCES, SHARE)
     decoder, started = NmeaDecoder(), process_time()
-    rows = list(read_log(io.BytesIO(log), decoder))
+    rows = list(decoder.read(io.BytesIO(log)))
     seconds = process_time() - started
     counted = {reason: number for reason, (number, _) in decoder.problems.counts.items()}
     n_without_fix = counted.pop(NO_FIX, 0)

@@ -1,7 +1,9 @@
-"""Checks of settings: an error names the setting, what it must be, and what it was."""
+"""Checks of settings: an error names the setting, what it must be, and what it was. Modules of extras."""
 
+from importlib import import_module
 from math import inf
 from numbers import Integral, Real
+from typing import Any
 
 
 def require_number(name: str, value: object, least: float, most: float = inf, otherwise: str = "") -> None:
@@ -21,3 +23,11 @@ def require_count(name: str, value: object, least: int = 1, otherwise: str = "")
         raise TypeError(f"{needed}, got {value!r}")
     if value < least:
         raise ValueError(f"{needed}, got {value!r}")
+
+
+def require_module(module: str, need: str, extra: str) -> Any:
+    """The module. An ImportError says its `need`, such as "BAG needs rasterio", and the `extra` of wgpr that has it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f'{need}; install it with pip install "wgpr[{extra}]"') from error

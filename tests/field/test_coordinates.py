@@ -10,7 +10,7 @@ import xarray as xr
 
 import nmea_logs as logs
 from command_line import child
-from wgpr import WGPRegressor, apply, diff, load, predict_at
+from wgpr import WGPRegressor, apply, checks, diff, load, predict_at
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
@@ -218,7 +218,7 @@ def test_a_map_loads_without_pyproj(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(coordinates, "import_module", missing)
+    monkeypatch.setattr(checks, "import_module", missing)
     coordinates._transformer.cache_clear()
     coordinates._crs.cache_clear()
     model = load("lake.map")

@@ -28,7 +28,6 @@ from wgpr.io.nmea import (
     LineSplitter,
     NmeaDecoder,
     looks_like_nmea,
-    read_log,
 )
 from wgpr.io.tables import Table, TableError
 from wgpr.io.track import CLOCK_BACK, JUMP, NO_BOTTOM, NO_FIX, OUT_OF_RANGE
@@ -47,7 +46,7 @@ def decoded(*texts):
     """Rows of sentences, and what was left out."""
     log = b"".join(text if isinstance(text, bytes) else sentence(text) for text in texts)
     decoder = NmeaDecoder()
-    rows = list(read_log(io.BytesIO(log), decoder))
+    rows = list(decoder.read(io.BytesIO(log)))
     return rows, {reason: number for reason, (number, _) in decoder.problems.counts.items()}
 
 
@@ -176,7 +175,7 @@ def test_instruments_without_checksums_are_read():
 def test_every_damaged_sentence_of_a_log_is_counted_and_none_is_learned():
     log, reasons, n_depths = logs.damaged_log(8000, share=0.05)
     decoder = NmeaDecoder()
-    rows = list(read_log(io.BytesIO(log), decoder))
+    rows = list(decoder.read(io.BytesIO(log)))
     counted = Counter({reason: number for reason, (number, _) in decoder.problems.counts.items()})
     n_without_fix = counted.pop(NO_FIX)
     assert counted == reasons
@@ -192,7 +191,7 @@ def test_no_bytes_raise_an_error(noise, place):
     log = b"".join(sentence(text) for _, _, text in logs.whole_log(60))
     damaged = log[:place] + noise + log[place + len(noise) :]
     decoder = NmeaDecoder()
-    assert logs.distance_from_floor([*read_log(io.BytesIO(damaged), decoder), (0, 0, logs.floor(0, 0))]).max() < 1.0
+    assert logs.distance_from_floor([*decoder.read(io.BytesIO(damaged)), (0, 0, logs.floor(0, 0))]).max() < 1.0
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
@@ -221,7 +220,7 @@ def write_log(path, n_sentences=2000, share=0.0):
     return reasons, n_depths
 
 
-@pytest.mark.parametrize("name", ["a.nmea", "a.nmea.gz", "a.txt", "a.log"])
+@pytest.mark.parametrize("name", ["a.nmea", "a.nmea.gz", "a.txt", "a.log", "a.txt.gz"])
 def test_a_log_is_a_table(name):
     _, n_depths = write_log(name)
     table = Table([name])

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy.spatial import cKDTree
 
 import nmea_logs as logs
-from wgpr import WGPRegressor, load, predict_at
+from wgpr import WGPRegressor, checks, load, predict_at
 from wgpr.io import rasters
 from wgpr.io.contours import contours_of, levels_between
 from wgpr.io.coordinates import coordinates_of, user_bounds
@@ -194,7 +194,7 @@ def test_without_rasterio_the_extra_is_named(wgpr, maps, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(rasters, "import_module", missing)
+    monkeypatch.setattr(checks, "import_module", missing)
     code, _, told = wgpr("grid", maps / "degrees.map", "-o", "a.tif")
     assert code == 1
     assert 'install it with pip install "wgpr[geo]"' in told

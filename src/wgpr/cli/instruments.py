@@ -5,12 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from wgpr.checks import require_module
 from wgpr.cli.console import UsageError, inform
 from wgpr.cli.lines import Line, LineError
 from wgpr.cli.session import Session
@@ -171,10 +171,7 @@ def _serial_port(address: str) -> Any:
     baud = options.pop("baud", str(_BAUD))
     if not parts.path or options or not baud.isdecimal() or int(baud) == 0:
         raise UsageError(f"--nmea must be serial:PORT?baud=4800, such as serial:/dev/ttyUSB0; got {address!r}")
-    try:
-        serial = import_module("serial")
-    except ImportError as error:
-        raise ImportError('serial ports need pyserial; install it with pip install "wgpr[nmea]"') from error
+    serial = require_module("serial", "serial ports need pyserial", "nmea")
     try:
         return serial.Serial(parts.path, int(baud), timeout=_PATIENCE)
     except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from typing import Any
 
+from wgpr.checks import require_module
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.fleet.worker import Worker
 
@@ -159,9 +160,4 @@ class _Actor:
 
 
 def require_ray() -> Any:
-    """The module, or a sentence that says how to get it."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError('engine="ray" needs Ray; install it with pip install "wgpr[ray]"') from error
-    return ray
+    return require_module("ray", 'engine="ray" needs Ray', "ray")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wgpr.checks import require_module
 from wgpr.gp.linalg import Array
 from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING, Label
 
@@ -241,13 +242,7 @@ def has_pyproj() -> bool:
 
 
 def require_pyproj() -> Any:
-    """The module, or a sentence that says how to get it."""
-    try:
-        return import_module("pyproj")
-    except ImportError as error:
-        raise ImportError(
-            'coordinate reference systems need pyproj; install it with pip install "wgpr[geo]"'
-        ) from error
+    return require_module("pyproj", "coordinate reference systems need pyproj", "geo")
 
 
 @lru_cache(maxsize=64)

@@ -6,9 +6,9 @@ the next packet is searched for byte by byte.
 
 import struct
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, BinaryIO
 
+from wgpr.checks import require_module
 from wgpr.io.track import Depth, Fix, Problems, Reason, Row, Track
 
 DAMAGED = Reason("part", "other than a packet with a right checksum")
@@ -20,15 +20,8 @@ _LONGEST_PACKET = 8 + 280
 _CHUNK_BYTES = 1 << 16
 _DOWN = 25  # MAV_SENSOR_ROTATION_PITCH_270
 _RESTART = 10.0  # seconds by which the clock of a vehicle goes back when it is started again
+_DIALECT = "pymavlink.dialects.v20.ardupilotmega"  # that of ArduPilot has all messages
 _WANTED = {"GLOBAL_POSITION_INT", "WATER_DEPTH", "DISTANCE_SENSOR"}
-
-
-def require_pymavlink() -> Any:
-    """The dialect of ArduPilot, which has all messages, or a sentence that says how to get it."""
-    try:
-        return import_module("pymavlink.dialects.v20.ardupilotmega")
-    except ImportError as error:
-        raise ImportError('MAVLink logs need pymavlink; install it with pip install "wgpr[mavlink]"') from error
 
 
 class _Vehicle:
@@ -51,7 +44,7 @@ class MavlinkDecoder:
     """Makes rows of a log. problems : what was left out."""
 
     def __init__(self) -> None:
-        self._dialect = require_pymavlink()
+        self._dialect = require_module(_DIALECT, "MAVLink logs need pymavlink", "mavlink")
         self.problems = Problems()
         self._vehicles: dict[int, _Vehicle] = {}
 
@@ -65,6 +58,10 @@ class MavlinkDecoder:
             yield from vehicle.track.take_rows()
         for vehicle in self._vehicles.values():
             vehicle.track.finish()
+
+    def lack(self) -> str:
+        """Why the log so far can have no rows, as of `NmeaDecoder`; this is not known."""
+        return ""
 
     def _take(self, message: Any, vehicle: _Vehicle, time: float, number: int) -> None:
         kind = message.get_type()

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, time
 from functools import reduce
-from importlib import import_module
 from operator import xor
 from typing import Any, BinaryIO
 
+from wgpr.checks import require_module
 from wgpr.io.track import Depth, Fix, Problems, Reason, Row, Track
 
 WRONG_CHECKSUM = Reason("sentence", "with a wrong checksum")
@@ -46,24 +46,28 @@ def looks_like_nmea(head: bytes) -> bool:
     return _LOOKS_LIKE.match(head) is not None
 
 
-def require_pynmea2() -> Any:
-    """The module, or a sentence that says how to get it."""
-    try:
-        return import_module("pynmea2")
-    except ImportError as error:
-        raise ImportError('NMEA needs pynmea2; install it with pip install "wgpr[nmea]"') from error
-
-
 class NmeaDecoder:
     """Makes rows of lines. problems : what was left out."""
 
     def __init__(self) -> None:
-        self._parse = require_pynmea2().parse
+        self._parse = require_module("pynmea2", "NMEA needs pynmea2", "nmea").parse
         self.problems = Problems()
         self._is_empty, self._has_fixes, self._has_depths = True, False, False
         self._track = Track(self.problems)
         self._with_checksum: set[str] = set()  # kinds of sentences
         self._day: int | None = None  # of the last fix, from 1970
+
+    def read(self, file: BinaryIO) -> Iterator[Row]:
+        """The rows of a log, as they are complete."""
+        splitter, piece = LineSplitter(), file.read(_CHUNK_BYTES)
+        self.learn_habits(piece)
+        while piece:
+            for number, line in splitter.split(piece):
+                yield from self.feed(line, number)
+            piece = file.read(_CHUNK_BYTES)
+        for number, line in splitter.finish():
+            yield from self.feed(line, number)
+        self.finish()
 
     def learn_habits(self, head: bytes) -> None:
         """Find out from the beginning of a log which kinds of sentences have checksums, and the first date."""
@@ -232,16 +236,3 @@ class LineSplitter:
         """The last line, if it has no end."""
         rest, self._rest = self._rest.rstrip(b"\r"), b""
         return [(self._n_lines + 1, rest)] if rest else []
-
-
-def read_log(file: BinaryIO, decoder: NmeaDecoder) -> Iterator[Row]:
-    """The rows of a log, as they are complete."""
-    splitter, piece = LineSplitter(), file.read(_CHUNK_BYTES)
-    decoder.learn_habits(piece)
-    while piece:
-        for number, line in splitter.split(piece):
-            yield from decoder.feed(line, number)
-        piece = file.read(_CHUNK_BYTES)
-    for number, line in splitter.finish():
-        yield from decoder.feed(line, number)
-    decoder.finish()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from wgpr.checks import require_module
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates, for_model
@@ -92,11 +93,7 @@ def _box(Z: Array, margin: float) -> Array:
 
 
 def require_rasterio() -> Any:
-    """The module, or a sentence that says how to get it."""
-    try:
-        return import_module("rasterio")
-    except ImportError as error:
-        raise ImportError('GeoTIFF and BAG need rasterio; install it with pip install "wgpr[geo]"') from error
+    return require_module("rasterio", "GeoTIFF and BAG need rasterio", "geo")
 
 
 def check_raster(path: Path, model: EnsembleRegressor, plan: GridPlan) -> None:

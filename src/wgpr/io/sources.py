@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from itertools import chain, islice, product
 from math import nan, prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from wgpr.checks import require_module
 from wgpr.gp.linalg import Array
 from wgpr.io.mavlink import MavlinkDecoder
-from wgpr.io.nmea import NmeaDecoder, looks_like_nmea, read_log
+from wgpr.io.nmea import NmeaDecoder, looks_like_nmea
 from wgpr.io.track import COLUMNS, WGS84, Row
 
 Block = tuple[Sequence[int], list[Any]]
@@ -132,7 +132,7 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
             yield ParquetSource(path, parquet_file)
     elif path.lower().endswith(".tlog"):
         with open(path, "rb") as file:
-            yield LogSource(path, MavlinkLog(file), "packet")
+            yield LogSource(path, _required(MavlinkDecoder), file, "packet")
     else:
         with open(path, "rb") as file:
             yield text_source(path, file, format)
@@ -140,13 +140,13 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
 
 def text_source(name: str, file: Any, format: TableFormat) -> Source:
     """A table of text, or a log of NMEA sentences. file : buffered bytes."""
-    raw = io.BufferedReader(_Unclosed(file))
+    unpacked = io.BufferedReader(_Unclosed(file))
+    if unpacked.peek(2)[:2] == b"\x1f\x8b":
+        unpacked = io.BufferedReader(gzip.GzipFile(fileobj=unpacked))  # type: ignore[arg-type]
     is_log = name.lower().endswith((".nmea", ".nmea.gz"))
-    if raw.peek(2)[:2] == b"\x1f\x8b" and is_log:
-        raw = io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
-    if is_log or looks_like_nmea(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES]):
-        return LogSource(name, NmeaLog(raw), "line")
-    source = TextSource(name, raw, format)
+    if is_log or looks_like_nmea(unpacked.peek(_HEAD_BYTES)[:_HEAD_BYTES]):
+        return LogSource(name, _required(NmeaDecoder), unpacked, "line")
+    source = TextSource(name, unpacked, format)
     beside = Path(name).with_suffix(".prj")  # as GIS write it
     if name != "standard input" and beside.is_file():
         source.crs = beside.read_text(encoding="utf-8", errors="replace").strip()
@@ -176,9 +176,9 @@ class TextSource(Source):
 
     row = "line"
 
-    def __init__(self, file: str, binary: BinaryIO, format: TableFormat) -> None:
+    def __init__(self, file: str, binary: "io.BufferedReader[Any]", format: TableFormat) -> None:
         self.file = file
-        text = _decoded(_Unclosed(binary))
+        text = _decoded(binary)
         lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _limited(text, file))
         n_blank, head = _first_lines(lines)
         if not head:
@@ -257,9 +257,9 @@ class LogSource(Source):
     n_default = 3  # the time only if it is asked for
     crs = WGS84
 
-    def __init__(self, file: str, log: "NmeaLog | MavlinkLog", row: str) -> None:
-        self.file, self._log, self.row = file, log, row
-        self._rows = log.rows()
+    def __init__(self, file: str, decoder: NmeaDecoder | MavlinkDecoder, log: BinaryIO, row: str) -> None:
+        self.file, self._decoder, self.row = file, decoder, row
+        self._rows = decoder.read(log)
         self._head: list[Row] = []
 
     def first_cells(self, position: int) -> Iterable[Any]:
@@ -276,36 +276,16 @@ class LogSource(Source):
 
     def notes(self) -> list[str]:
         """One for each reason for which something was left out."""
-        return self._log.decoder.problems.sentences(self.file, self.row)
+        return self._decoder.problems.sentences(self.file, self.row)
 
     def lack(self) -> str:
-        return self._log.decoder.lack() if isinstance(self._log, NmeaLog) else ""
+        return self._decoder.lack()
 
 
-class NmeaLog:
-    """A file of NMEA sentences."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.decoder = file, cast(NmeaDecoder, _required(NmeaDecoder))
-
-    def rows(self) -> Iterator[Row]:
-        return read_log(self._file, self.decoder)
-
-
-class MavlinkLog:
-    """A file of MAVLink packets."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.decoder = file, _required(MavlinkDecoder)
-
-    def rows(self) -> Iterator[Row]:
-        return self.decoder.read(self._file)
-
-
-def _required(decoder: Callable[[], Any]) -> Any:
-    """A decoder, or a sentence that says how to get its library."""
+def _required(make: Callable[[], Any]) -> Any:
+    """What a function makes that needs a module of an extra. Without the module, the error is one of the table."""
     try:
-        return decoder()
+        return make()
     except ImportError as error:
         raise TableError(str(error)) from error
 
@@ -323,11 +303,8 @@ class _Unclosed(io.RawIOBase):
         return self._file.readinto1(buffer)
 
 
-def _decoded(raw: io.RawIOBase) -> io.TextIOWrapper:
-    """Text with line feeds only; gzip and byte order marks are known by their first bytes."""
-    buffered = io.BufferedReader(raw)
-    if buffered.peek(2)[:2] == b"\x1f\x8b":
-        buffered = io.BufferedReader(gzip.GzipFile(fileobj=buffered))  # type: ignore[arg-type]
+def _decoded(buffered: "io.BufferedReader[Any]") -> io.TextIOWrapper:
+    """Text with line feeds only; byte order marks are known by their first bytes."""
     if buffered.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return io.TextIOWrapper(buffered, "utf-16")
     return io.TextIOWrapper(buffered, "utf-8-sig", errors="wgpr-latin-1")
@@ -431,11 +408,7 @@ def _crs_of_parquet(metadata: dict[bytes, bytes]) -> str:
 
 
 def require_pyarrow(module: str) -> Any:
-    """The module, or a sentence that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise TableError('Parquet files need pyarrow; install it with pip install "wgpr[parquet]"') from error
+    return _required(partial(require_module, module, "Parquet files need pyarrow", "parquet"))
 
 
 class NpzSource(Source):
