@@ -9,7 +9,7 @@ from itertools import islice
 from threading import Event
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, Path, Query, Request, Response
+from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -28,14 +28,14 @@ from wgpr.io.rows import ANSWER, answer, interval_half_width, knows_rows_at_once
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.definition import NAME, Definition
+from wgpr.service.definition import Definition
 from wgpr.service.edr import edr_routes, landing_page
 from wgpr.service.errors import ProblemDetails, ServiceError, problems
 from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import live_routes, page, page_files, plan_routes
 from wgpr.service.livemap import LiveMap
 from wgpr.service.map_events import in_words
-from wgpr.service.parameters import At, fixed_values
+from wgpr.service.parameters import At, Name, fixed_values
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
@@ -47,8 +47,6 @@ _N_DECISIONS = 10
 
 MAP_FILE = "application/vnd.wgpr.map"
 DIFFERENCE = "application/vnd.wgpr.diff"
-
-Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 
 
 class Forecasts(BaseModel):
@@ -283,12 +281,8 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
         def written() -> str:
             return bodies.write_table(kind, ANSWER, answer(model, X, half_width, latent=latent))
 
-        text = written() if len(X) <= _FEW else await _answered(catalogue, written)
+        text = written() if len(X) <= _FEW else await catalogue.answered(written)
         return Response(text, media_type=kind)
-
-
-async def _answered(catalogue: Catalogue, function: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(catalogue.answering, function)
 
 
 async def _unless_client_leaves(request: Request, answering: Coroutine[Any, Any, Any]) -> Any:
@@ -349,7 +343,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
             return grids.FORMATS[kind](predict_plan(model, plan, show).assign_attrs(source=source), layer)
 
         try:
-            data = await _unless_client_leaves(request, _answered(catalogue, written))
+            data = await _unless_client_leaves(request, catalogue.answered(written))
         finally:
             stopped.set()
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
@@ -413,7 +407,7 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         if version in re.findall(r'"([^"]*)"', if_none_match):
             return Response(status_code=304, headers=headers)
         try:
-            data = await _answered(catalogue, lambda: model.to_bytes(compact=compact))
+            data = await catalogue.answered(lambda: model.to_bytes(compact=compact))
         except MapError as error:
             raise ServiceError(409, str(error)) from error
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
@@ -432,7 +426,7 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         old = live_map.state_of(since.removeprefix("W/").strip('"'))
         version, new = live_map.remember_state()
         try:
-            data = await _answered(catalogue, lambda: maps.diff(old, new))
+            data = await catalogue.answered(maps.diff, old, new)
         except MapError as error:
             raise ServiceError(409, str(error)) from error
         return Response(data, media_type=DIFFERENCE, headers={"ETag": f'W/"{version}"'})
@@ -466,7 +460,9 @@ def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=metadata.version("wgpr"), summary=app.summary, routes=app.routes)
+            schema = get_openapi(
+                title=app.title, version=metadata.version("wgpr"), summary=app.summary, routes=app.routes
+            )
             schemas = schema["components"]["schemas"]
             schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
             for operation in (each for path in schema["paths"].values() for each in path.values()):

@@ -5,13 +5,13 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.methods import TerritoryMethod
@@ -28,6 +28,8 @@ from wgpr.service.metrics import Metrics
 from wgpr.service.process import StartedProcess
 from wgpr.service.tiles import TileCache
 from wgpr.service.writer import Close, Command, Failed, Reply, Writer
+
+_Answer = TypeVar("_Answer")
 
 # Seconds between two looks at which maps are to be saved, and at the memory of answers.
 _TICK = 1.0
@@ -59,7 +61,7 @@ class Catalogue:
         self._opening = asyncio.Lock()
         self._is_closing = False
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
-        self.answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
+        self._answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
         self.reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wgpr-read")  # it takes much memory
         self.planning = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wgpr-plan")  # what may take seconds
 
@@ -110,7 +112,7 @@ class Catalogue:
         for writer in self._writers:
             await asyncio.to_thread(writer.close)
         self._threads.shutdown()
-        self.answering.shutdown()
+        self._answering.shutdown()
         self.reading.shutdown()
         self.planning.shutdown()
 
@@ -200,6 +202,10 @@ class Catalogue:
         """The model for a client's question. What the map keeps for answers goes last when there is too much of it."""
         live_map.asked_at = time.monotonic()
         return self._limited(live_map.required_model())
+
+    async def answered(self, function: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        """What a function returns; it is called in a thread for answers."""
+        return await self._loop.run_in_executor(self._answering, function, *arguments)
 
     def _limited(self, model: EnsembleRegressor) -> EnsembleRegressor:
         if not knows_rows_at_once(model) or cast(Any, model).max_cache_bytes <= self.limits.cache_bytes:

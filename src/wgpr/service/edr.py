@@ -4,14 +4,13 @@ A map of two or more inputs is a collection. Its first two inputs are x and y, w
 Inputs that a query does not name are in the middle of their extent. Answers are CoverageJSON.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from wgpr.estimators.base import EnsembleRegressor
@@ -20,10 +19,10 @@ from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import LONGITUDE, Label
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError, problems
 from wgpr.service.grids import COVERAGE_JSON
 from wgpr.service.livemap import LiveMap
+from wgpr.service.parameters import Name
 
 CONFORMANCE = (
     "http://www.opengis.net/spec/ogcapi-common-1/1.0/conf/core",
@@ -45,7 +44,6 @@ _MOST_COMPARED = 50_000_000
 
 _ANSWERS = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}, **problems(404, 409)}
 
-Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
 Height = Annotated[float | None, Query(ge=-1e15, le=1e15, description="Value of the third input.")]
 Names = Annotated[str, Query(alias="parameter-name", max_length=200, description="mean, std, or both by a comma.")]
@@ -112,10 +110,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         places, domain = _grid(low, high, resolution_x, resolution_y)
         if len(ring) * len(places) > _MOST_COMPARED:
             raise ServiceError(413, "the polygon has too many corners for so many nodes; ask for fewer of one of them")
-        loop, polygon = asyncio.get_running_loop(), Polygon(ring[:, :2])
-        is_inside = await loop.run_in_executor(
-            catalogue.answering, partial(polygon.contains_points, places, radius=1e-9)
-        )
+        is_inside = await catalogue.answered(partial(Polygon(ring[:, :2]).contains_points, places, radius=1e-9))
         return await _answer(name, places, domain, ["y", "x"], z, names, is_inside)
 
     @router.get("/collections/{name}/cube", response_class=Response, responses=_ANSWERS)
@@ -151,8 +146,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         if not wanted or not set(wanted) <= set(PARAMETERS):
             raise ServiceError(400, f"parameter-name must be among {', '.join(PARAMETERS)}")
         X = _all_inputs(model, places, z)
-        loop = asyncio.get_running_loop()
-        mean, std, _, _ = await loop.run_in_executor(catalogue.answering, model.predict_with_owners, named(model, X))
+        mean, std, _, _ = await catalogue.answered(model.predict_with_owners, named(model, X))
         values = {"mean": mean, "std": std}
         coverage = {
             "type": "Coverage",
@@ -160,7 +154,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
             "parameters": {each: _parameter(model, each) for each in wanted},
             "ranges": {each: _range(values[each], domain, axes, is_shown) for each in wanted},
         }
-        text = await loop.run_in_executor(catalogue.answering, JSONResponse(None).render, coverage)
+        text = await catalogue.answered(JSONResponse(None).render, coverage)
         return Response(text, media_type=COVERAGE_JSON)
 
     return router

@@ -102,7 +102,8 @@ class Guard:
             raise ServiceError(403, "a page of another site may not ask; allow it with --allow-origin")
         if self._token is None:
             host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
-            if not is_loopback(host.removeprefix("[").removesuffix("]")):  # a page that wants to get in
+            # By DNS rebinding, a page of another site reaches the service under the name of that site.
+            if not is_loopback(host.removeprefix("[").removesuffix("]")):
                 raise ServiceError(403, "the host must be localhost; start the service with a token to use other names")
         elif not _is_open(scope["path"]) and not self._is_preflight(scope, headers):
             given = headers.get("authorization", "").encode()

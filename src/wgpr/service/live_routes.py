@@ -17,9 +17,9 @@ from wgpr.io.grids import input_names
 from wgpr.service import tiles
 from wgpr.service.bodies import acceptable
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError, problems, too_busy
-from wgpr.service.parameters import At, fixed_values
+from wgpr.service.grids import LAYERS
+from wgpr.service.parameters import At, Name, fixed_values
 
 PAGE = files("wgpr.service") / "page"
 # Plans that are kept, the latest of each map, and seconds that each holds at least.
@@ -27,7 +27,6 @@ _MOST_PLANS, _PLAN_HOLDS = 64, 3.0
 
 FLOATS, PNG, EVENTS = "application/octet-stream", "image/png", "text/event-stream"
 
-Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 Zoom = Annotated[int, Path(ge=-40, le=40)]
 Number = Annotated[int, Path(ge=-(2**40), le=2**40)]
 
@@ -69,7 +68,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     )
     async def tile(
         name: Name,
-        layer: Literal["mean", "std", "std_latent", "model", "all"],
+        layer: Literal[*LAYERS, "all"],  # type: ignore
         z: Zoom,
         x: Number,
         y: Number,
@@ -98,14 +97,13 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
             return Response(status_code=304, headers=headers)
 
         async def make() -> tiles.Planes:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(catalogue.answering, tiles.predicted, model, address)
+            return await catalogue.answered(tiles.predicted, model, address)
 
         planes = await catalogue.tiles.get(name, address, version, make)
         if kind == FLOATS:
-            chosen = planes if layer == "all" else planes[tiles.PLANES.index(layer)]
+            chosen = planes if layer == "all" else planes[LAYERS.index(layer)]
             return Response(chosen.tobytes(), media_type=FLOATS, headers=headers)
-        plane = planes[tiles.PLANES.index(layer)]
+        plane = planes[LAYERS.index(layer)]
         return Response(tiles.png(plane, layer, low, high), media_type=PNG, headers=headers)
 
     return router
@@ -162,7 +160,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
 
 
 def _planned(model: EnsembleRegressor, points: int, at: dict[int, float]) -> dict[str, Any]:
-    from wgpr.planning.files import geojson  # half a second, which the start of the service has not
+    from wgpr.planning.files import geojson  # imported here: it would delay the start by half a second
     from wgpr.planning.plan import plan
 
     if model.n_features_in_ - len(at) < 2:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 
 from wgpr.estimators.base import LARGEST
+from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError
 
+Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 At = Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")]
 
 

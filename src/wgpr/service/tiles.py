@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.grids import named, varying_columns
+from wgpr.io.grids import GridPlan, input_names, named, varying_columns
 from wgpr.service.errors import ServiceError
-from wgpr.service.grids import COLOUR_MAPS
+from wgpr.service.grids import COLOUR_MAPS, LAYERS
 
 Planes = NDArray[np.float32]
 
-PLANES = ("mean", "std", "std_latent", "model")
 _PIXELS = 256
 _MOST_BYTES = 2**27
 
@@ -71,16 +70,13 @@ def nodes(model: EnsembleRegressor, address: TileAddress) -> Array:
     west, south, east, north = edges(address)
     along = np.linspace(0.0, 1.0, address.size)
     first, second = plane_columns(model, address)
-    X = np.empty((address.size**2, model.n_features_in_))
-    for column, value in address.fixed:
-        X[:, column] = value
-    X[:, first] = np.tile(west + (east - west) * along, address.size)
-    X[:, second] = np.repeat(north - (north - south) * along, address.size)
-    return X
+    axes = {second: north - (north - south) * along, first: west + (east - west) * along}
+    plan = GridPlan(input_names(model), axes, dict(address.fixed))
+    return plan.inputs(slice(0, plan.size))
 
 
 def predicted(model: EnsembleRegressor, address: TileAddress) -> Planes:
-    """The planes of a tile: (4, size, size)."""
+    """The planes of a tile: (4, size, size), in the order of `LAYERS`."""
     X = nodes(model, address)
     if not np.isfinite(X).all() or np.abs(X).max() > 1e15:
         raise ServiceError(422, "the tile is too far away")
@@ -127,4 +123,4 @@ class TileCache:
 
 
 def _n_bytes(address: TileAddress) -> int:
-    return 4 * len(PLANES) * address.size**2
+    return 4 * len(LAYERS) * address.size**2
