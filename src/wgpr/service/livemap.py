@@ -128,7 +128,7 @@ class LiveMap:
         self.n_accepted = opened.journal.n_rows
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
         self.scores: Scores | None = None
-        self.n_scored, self.failure, self.changed_at = 0, "", time.time()
+        self.n_scored, self.failure = 0, ""
         self.n_prepared, self.prepared_at, self.asked_at = 0, 0.0, 0.0
         self._known = KnownRange.of_map(opened.model) if opened.model is not None else None
         self._receiver = StateReceiver()
@@ -311,7 +311,7 @@ class LiveMap:
             self._n_deaths = 0 if reply.n_rows > self.n_learned else self._n_deaths
             self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
             self.events.model_changed(model, self.model, reply.scores, reply.n_scored)
-            self.model, self.n_learned, self.changed_at = model, reply.n_rows, time.time()
+            self.model, self.n_learned = model, reply.n_rows
             self.scores, self.n_scored = reply.scores, reply.n_scored
             self._spawn(self._tell_learned())
         self._feed()

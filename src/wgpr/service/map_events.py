@@ -12,8 +12,8 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import user_bounds
 from wgpr.io.rows import knows_rows_at_once
 from wgpr.metrics import Scores
+from wgpr.service.changed_ground import ChangedGround
 from wgpr.service.events import EventHub
-from wgpr.service.ground import Ground
 
 # Seconds between two events of a kind, points of the track in one event, and points that a new client gets.
 _INTERVAL, _POINTS_AT_ONCE, _N_TRACK = 0.2, 50, 2000
@@ -51,7 +51,7 @@ class MapEvents:
     def __init__(self, name: str, hub: EventHub) -> None:
         self._name, self._hub = name, hub
         self.track: deque[list[float]] = deque(maxlen=_N_TRACK)
-        self.ground: Ground | None = None
+        self.ground: ChangedGround | None = None
         self._rows: list[Array] = []
         self._timer: asyncio.TimerHandle | None = None
         self._n_told = self._n_steps = 0
@@ -70,7 +70,7 @@ class MapEvents:
         """Another model answers now."""
         if self.ground is None or previous is None:
             self._n_told, self._n_steps = model.n_samples_seen_, model._state.n_steps
-        self.ground = Ground.of(model, self.ground, previous)
+        self.ground = ChangedGround.of(model, self.ground, previous)
         self._latest = model, scores, n_scored
         self._tell_soon()
 

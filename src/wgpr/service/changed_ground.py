@@ -14,7 +14,7 @@ _MARGIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class ChangedGround:
     """The ground of J models: low, high : (J, d), in the user's units; rows : (J,), rows learned at the last change.
 
     A model that has no borders of its own, as those of the paper's methods, may answer everywhere.
@@ -25,7 +25,9 @@ class Ground:
     rows: Indices
 
     @classmethod
-    def of(cls, model: EnsembleRegressor, before: "Ground | None", previous: EnsembleRegressor | None) -> "Ground":
+    def of(
+        cls, model: EnsembleRegressor, before: "ChangedGround | None", previous: EnsembleRegressor | None
+    ) -> "ChangedGround":
         """The ground of a model, given that of the previous one."""
         n_rows, bounds = model.n_samples_seen_, user_bounds(model)
         ensemble = model._state.ensemble
