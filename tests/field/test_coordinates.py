@@ -478,7 +478,7 @@ def test_places_near_a_map_are_plausible():
     known = KnownRange.of_map(learned(metres, UTM, ["east", "north"]))
     assert not known.is_far(metres + np.array([5000.0, -5000.0, 0.0])).any()
     assert known.is_far(np.array([[0.0, 0.0, 10.0]])).any()
-    assert "perhaps easting and northing are swapped" in known.describe(metres[0, [1, 0, 2]], 0)
+    assert "perhaps easting and northing are swapped" in known.far(metres[:, [1, 0, 2]], 0, 0).text
 
 
 def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):

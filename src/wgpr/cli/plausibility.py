@@ -10,7 +10,7 @@ from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
-from wgpr.io.known_range import MIN_KNOWN, KnownRange
+from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.tables import Chunk, TableError
 from wgpr.labels import Label
 
@@ -126,14 +126,10 @@ class TableCheck:
                 yield _far_value(chunk, known, row, column, int(is_far.sum()) - 1)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
-        known = self._coordinates
-        if known is not None and (is_outside := known.is_outside(X)).any():
-            row = int(np.argmax(is_outside))
-            place = ", ".join(f"{X[row, column]:.15g}" for column in known.columns)
-            hint = self._known.swap_hint(X[row]) if self._known is not None else ""
-            fault = f"{place} is no place near the map in {known.name}{hint}"
+        if (fault := first_outside(X, self._coordinates, self._known)) is not None:
+            place = f"{chunk.file}, line {chunk.lines[fault.row]}: {fault.values} is {fault.text}"
             remedy = "correct it; all rows must be in the system of the map, which is chosen by wgpr fit --crs"
-            raise TableError(f"{chunk.file}, line {chunk.lines[row]}: {fault}; {remedy}")
+            raise TableError(f"{place}; {remedy}")
 
     @property
     def tables(self) -> list[tuple[int, str]]:
@@ -157,14 +153,13 @@ def note_tables(
 
 def _far_value(chunk: Chunk, known: KnownRange, row: int, column: int, n_more: int = 0) -> str:
     """A sentence about a value far outside of what is known. n_more : others in the same column."""
-    columns = known.columns_with(column)
-    shown = ", ".join(f"{chunk.values[row, each]:.15g}" for each in columns)
-    place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}: {shown} is"
+    fault = known.far(chunk.values, row, column)
+    place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}"
     more = f" (and {n_more:,} more)" if n_more else ""
-    remedy = f"check the units, leave it out (--nodata {shown}), or learn it as it is (--force)"
-    if len(columns) > 1:
+    remedy = f"check the units, leave it out (--nodata {fault.values}), or learn it as it is (--force)"
+    if len(known.columns_with(column)) > 1:
         remedy = "correct it, or learn it as it is (--force)"
-    return f"{place} {known.describe(chunk.values[row], column)}{more}; {remedy}"
+    return f"{place}: {fault.values} is {fault.text}{more}; {remedy}"
 
 
 def _check_weights(chunk: Chunk, weights: Array) -> None:

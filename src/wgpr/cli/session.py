@@ -19,7 +19,7 @@ from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.columns import are_other_places
 from wgpr.io.coordinates import Coordinates, coordinates
-from wgpr.io.known_range import MIN_KNOWN, KnownRange
+from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen
 from wgpr.io.track import COLUMNS
 
@@ -91,12 +91,10 @@ class Session(ABC):
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
         row = np.array([*line.x, line.y], dtype=float)
         known = self._known or KnownRange.of_rows(row[None], self._coordinates)
-        is_far = known.is_far(row[None])[0]
-        if self._n_known >= MIN_KNOWN and is_far.any():
-            column, names = int(np.argmax(is_far)), [*self.parser.inputs, self.parser.target]
-            columns = known.columns_with(column)
-            values, name = ", ".join(f"{row[k]:.15g}" for k in columns), ", ".join(str(names[k]) for k in columns)
-            raise LineError(f"has {values} as {name}, {known.describe(row, column)} (--force learns it)")
+        if self._n_known >= MIN_KNOWN and (fault := known.first_far(row[None])) is not None:
+            names = [*self.parser.inputs, self.parser.target]
+            name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
+            raise LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")
         self._known = known.including(row[None])
         self._n_known += 1
 
@@ -176,11 +174,9 @@ class StreamSession(Session):
         if not self._is_begun and line.y is not None:
             choose_crs(self.model, self._crs, "", self.parser.inputs, X)
             self._is_begun = True
-        self._coordinates = known = coordinates(self.model)
-        if known is not None and known.is_outside(X)[0]:
-            hint = self._known.swap_hint(X[0]) if self._known is not None else ""
-            place = ", ".join(f"{x:.10g}" for x in line.x)
-            raise LineError(f"has {place}, which is no place near the map in {known.name}{hint}")
+        self._coordinates = coordinates(self.model)
+        if (fault := first_outside(X, self._coordinates, self._known)) is not None:
+            raise LineError(f"has {fault.values}, which is {fault.text}")
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""

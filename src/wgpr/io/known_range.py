@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +26,26 @@ _NO_DATA_FACTOR = 10.0
 # more than so many metres.
 _PLACE_FACTOR, _LEAST_REACH = 30.0, 10_000.0
 # Other inputs are far by the same multiple of their extent, but never within this fraction of their size, nor within so
-# many of the user's units: a boat at anchor sails off, and a time goes on.
+# many of the user's units.
 _FRACTION, _LEAST_INPUT_REACH = 0.1, 1000.0
 # An input of a table is far from the middle half of its column if its distance is so many times the size of that.
 _MIDDLE_FACTOR = 100.0
 _HUGE = 1e30
 # Rows that represent a map.
 _SAMPLE = 200
+
+
+class Fault(NamedTuple):
+    """A value or a place that cannot be right.
+
+    row, column : where it is, for a place that of x or y; values : as text, of a place x and y.
+    text : what they are.
+    """
+
+    row: int
+    column: int
+    values: str
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +139,23 @@ class KnownRange:
                 is_far[:, places] = is_far_place[:, np.newaxis] & (np.argmax(outside, axis=1)[:, np.newaxis] == (0, 1))
         return is_far
 
+    def first_far(self, rows: Array) -> Fault | None:
+        """The first value of `rows` (n, k) of the user that is far outside; None without."""
+        found = np.argwhere(self.is_far(rows))
+        return self.far(rows, *found[0].tolist()) if len(found) else None
+
     def columns_with(self, column: int) -> tuple[int, ...]:
         """The columns that are judged together with a column: x and y of a place."""
         is_place = self.coordinates is not None and column in self.coordinates.columns
         return self.coordinates.columns if is_place and self.coordinates is not None else (column,)
 
-    def describe(self, row: Array, column: int) -> str:
-        """What is wrong with a value of a row (k,) that is far outside, in the user's coordinates."""
+    def far(self, rows: Array, row: int, column: int) -> Fault:
+        """What is wrong with a value of `rows` (n, k) that is far outside, in the user's coordinates."""
         columns, (low, high) = self.columns_with(column), self._user_bounds()
         digits = 6 if len(columns) == 1 else 9
         ranges = " and ".join(f"{low[each]:.{digits}g} to {high[each]:.{digits}g}" for each in columns)
-        return f"far outside of the known range, {ranges}{self.swap_hint(row[:-1]) if len(columns) > 1 else ''}"
+        hint = self.swap_hint(rows[row, :-1]) if len(columns) > 1 else ""
+        return Fault(row, column, _shown(rows[row], columns), f"far outside of the known range, {ranges}{hint}")
 
     def swap_hint(self, x: Array) -> str:
         """What to add to the fault of a row with inputs `x` (d,) that is plausible if x and y are swapped."""
@@ -153,6 +173,23 @@ class KnownRange:
             return self.low, self.high
         low, high = self.coordinates.box_to_user(self.low[np.newaxis, :-1], self.high[np.newaxis, :-1])
         return np.append(low[0], self.low[-1]), np.append(high[0], self.high[-1])
+
+
+def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None) -> Fault | None:
+    """The first row of inputs (n, d) of the user without a place in the system; None without.
+
+    known : coordinates of the map, None if it has no system; values : what is known, None if nothing is.
+    """
+    if known is None or not (is_outside := known.is_outside(X)).any():
+        return None
+    row = int(np.argmax(is_outside))
+    hint = "" if values is None else values.swap_hint(X[row])
+    shown = _shown(X[row], known.columns)
+    return Fault(row, known.columns[0], shown, f"no place near the map in {known.name}{hint}")
+
+
+def _shown(row: Array, columns: Sequence[int]) -> str:
+    return ", ".join(f"{row[column]:.15g}" for column in columns)
 
 
 def _in_metres(rows: Array, known: Coordinates | None) -> Array:

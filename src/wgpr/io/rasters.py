@@ -5,7 +5,7 @@ Memory does not grow with the grid: windows go to a temporary GeoTIFF beside the
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -189,8 +189,5 @@ def _windows(plan: GridPlan) -> Iterator[tuple[Any, Array]]:
     for first_row in range(0, len(y), _WINDOW):
         for first in range(0, len(x), _WINDOW):
             rows, columns = y[first_row : first_row + _WINDOW], x[first : first + _WINDOW]
-            X = np.empty((len(rows) * len(columns), len(plan.names)))
-            for column, value in plan.fixed.items():
-                X[:, column] = value
-            X[:, x_column], X[:, y_column] = np.tile(columns, len(rows)), np.repeat(rows, len(columns))
-            yield make(first, first_row, len(columns), len(rows)), X
+            window = replace(plan, axes={y_column: rows, x_column: columns})
+            yield make(first, first_row, len(columns), len(rows)), window.inputs(slice(0, window.size))

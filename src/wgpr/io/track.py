@@ -194,7 +194,7 @@ def _fault(before: Fix, fix: Fix) -> Reason | None:
 
 
 def distance(first: Fix, second: Fix) -> float:
-    """Metres between two fixes, to about 1 %; far ones are too near."""
+    """Metres between two fixes, to about 1 %. It overestimates long distances."""
     north = second.latitude - first.latitude
     east = _degrees_east(first, second) * cos(radians(0.5 * (first.latitude + second.latitude)))
     return _METRES_PER_DEGREE * hypot(east, north)
