@@ -30,7 +30,7 @@ DAMPINGS = (1e-10, 1e-6, 1e-2)  # of the spline, which are tried by cross-valida
 # How a regressor of ours is made, its settings, and whether its memory is bounded: not with the paper's settings, which
 # do not limit the number of models.
 OURS: dict[str, tuple[str, dict[str, Any], bool]] = {
-    "WGPR": ("WGPRegressor.published", {}, False),
+    "WGPR, the paper's method": ("WGPRegressor.published", {}, False),
     "WGPR, one model per batch": ("WGPRegressor.published", {"splitting": "always"}, False),
     "WGPR, defaults": ("WGPRegressor", {}, True),
     "one streamed model": ("StreamingGPRegressor", {}, True),
