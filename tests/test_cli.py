@@ -26,13 +26,12 @@ from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.lines import LineError
 from wgpr.cli.options import METHOD_NAMES
-from wgpr.cli.saving import SNAPSHOT
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
 from wgpr.io.grids import MOST_NODES
-from wgpr.service import livemap
+from wgpr.io.journal import SNAPSHOT
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 JSON_LINES = {"orient": "records", "lines": True}
@@ -469,7 +468,6 @@ def test_errors_are_sentences(wgpr, fitted_map, arguments, code, words):
 
 
 def test_a_folder_of_the_service_has_its_map_in_a_file(wgpr, fitted_map):
-    assert SNAPSHOT == livemap.SNAPSHOT
     folder = Path("maps/lake")
     folder.mkdir(parents=True)
     fitted_map.rename(folder / SNAPSHOT)

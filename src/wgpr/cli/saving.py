@@ -27,12 +27,9 @@ from wgpr.gp.linalg import Array
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.files import check_destination, is_locked, locked, replace_file, write_file
-from wgpr.io.journal import JournalError
+from wgpr.io.journal import SNAPSHOT, JournalError
 from wgpr.io.map_journal import MapJournal, Start, count_lacking_rows, journal_of, remove_journal
 from wgpr.io.rows import n_seen
-
-# The file with the map in a folder of the service.
-SNAPSHOT = "snapshot.map"
 
 
 def read_map(path: Path) -> Any:

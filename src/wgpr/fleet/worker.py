@@ -24,13 +24,10 @@ from wgpr.fleet.ground import halved
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateSender
 from wgpr.io.files import write_file
-from wgpr.io.journal import Entry, Journal
+from wgpr.io.journal import JOURNAL, SNAPSHOT, Entry, Journal
 from wgpr.io.maps import load
 from wgpr.io.rows import n_seen
 from wgpr.rules.calibration import Calibration
-
-# Names of the files of a district.
-SNAPSHOT, _JOURNAL = "snapshot.map", "journal.sqlite"
 
 # Snapshots take this fraction of the time at the most, and are no more frequent than this: seconds.
 _SNAPSHOTS, _LEAST_INTERVAL = 0.05, 1.0
@@ -54,7 +51,7 @@ class District:
 
     def __init__(self, folder: Path, beginning: WGPRegressor) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._snapshot, journal = folder / SNAPSHOT, folder / _JOURNAL
+        self._snapshot, journal = folder / SNAPSHOT, folder / JOURNAL
         self.model: WGPRegressor = load(self._snapshot) if self._snapshot.exists() else copy(beginning)
         self._journal = Journal.open(journal) if journal.exists() else Journal.create(journal, {}, n_seen(self.model))
         self._journal.check_follows(n_seen(self.model))

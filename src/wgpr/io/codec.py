@@ -134,6 +134,12 @@ def read_learned_tables(header: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(tables)
 
 
+def describe(estimator: EnsembleRegressor) -> dict[str, Any]:
+    """The class, the settings and the coordinates of an estimator as values of JSON."""
+    settings = {name: to_json(value, name) for name, value in estimator.get_params(deep=False).items()}
+    return {"estimator": type(estimator).__name__, "settings": settings, **crs_to_json(estimator)}
+
+
 def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents:
     """The map of a fitted estimator. compact : only what prediction needs, in float32."""
     kind, state = type(estimator).__name__, estimator._state
@@ -149,8 +155,7 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
     names, target_name = getattr(estimator, "feature_names_in_", None), estimator.target_name_
     header = {
         "wgpr": version("wgpr"),
-        "estimator": kind,
-        "settings": {name: to_json(value, name) for name, value in estimator.get_params(deep=False).items()},
+        **describe(estimator),
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else list(map(str, names)),
         "target_name": list(target_name) if isinstance(target_name, tuple) else target_name,
@@ -160,7 +165,6 @@ def encode_estimator(estimator: EnsembleRegressor, *, compact: bool) -> Contents
         "units": to_json(state.units, "units"),
         "learner": to_json(state.learner, "kernel"),
     }
-    header |= crs_to_json(estimator)
     if tables := learned_tables(estimator):
         header["learned_tables"] = tables
     models: Arrays = {}
@@ -198,7 +202,7 @@ def decode_estimator(contents: Contents) -> EnsembleRegressor:
     header = _upgraded(contents.header, contents.version)
     n_features, compact = _count(header, "n_features", least=1), header["compact"]
     outputs = (_count(header, "n_outputs", least=1),) if header.get("n_outputs") is not None else ()
-    estimator = _unfitted(header, n_features, outputs)
+    estimator = _named(header, n_features, outputs)
     method, units, learner = estimator._method(), from_json(header["units"]), from_json(header["learner"])
     progress = decode_progress(contents, n_features, outputs, compact=compact)
     ensemble: Ensemble | Territories = Ensemble.of([], n_features)
@@ -237,19 +241,27 @@ def _without_waiting_rows(state: State, method: TerritoryMethod) -> State:
         return method.learned(before, X, y, weights)
 
 
-def _unfitted(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
-    """The estimator with its settings and the names of its columns."""
+def unfitted(header: Mapping[str, Any]) -> Any:
+    """The estimator that `describe` has described."""
     settings = {name: from_json(value) for name, value in header["settings"].items()}
     estimator: Any = ESTIMATORS[header["estimator"]](**settings)
+    estimator._method()  # raises an error for a wrong setting
+    if (known := read_crs(header)) is not None:
+        estimator.crs_ = known
+    return estimator
+
+
+def _named(header: dict[str, Any], n_features: int, outputs: Shape) -> Any:
+    """The estimator with its settings and the names of its columns."""
+    estimator = unfitted(header)
     require(estimator._method().n_features in (None, n_features), "settings")
     target, features = header["target_name"], header["feature_names"]
     require(isinstance(target, str | None) or _are_names(target, *outputs), "target_name")
     require(features is None or _are_names(features, n_features), "feature_names")
     estimator.n_features_in_, estimator.target_name_ = n_features, tuple(target) if isinstance(target, list) else target
     estimator._learned_tables = read_learned_tables(header)
-    if (known := read_crs(header)) is not None:
-        require(len(known.names) == n_features, "crs")
-        estimator.crs_ = known
+    known = coordinates(estimator)
+    require(known is None or len(known.names) == n_features, "crs")
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator

@@ -25,6 +25,9 @@ import numpy as np
 from wgpr.gp.linalg import Array
 from wgpr.io.files import replace_file
 
+# Names of the files in a folder with a map that was saved, and a journal of the rows since.
+SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
+
 # Keys of requests that are remembered, the latest ones.
 MAX_KEYS = 100_000
 
@@ -107,7 +110,7 @@ class Journal:
     @classmethod
     def create(cls, path: Path, about: dict[str, Any], n_rows: int = 0) -> "Journal":
         """A new journal for a map that has seen `n_rows`. It has its name when it is complete."""
-        log = _log_of(path)
+        log = log_of(path)
         if _size(log):  # SQLite would take its commits for those of the new journal
             raise JournalError(f"{log} is left of another journal; move it away, or put {path.name} back")
         try:
@@ -162,7 +165,7 @@ class Journal:
             if last > self.n_rows:
                 self._connection.execute("UPDATE head SET n_rows = ?, crc = ?", (last, _crc("head", last)))
         self.n_rows = last
-        if _size(_log_of(self.path)) > _MAX_WAL:
+        if _size(log_of(self.path)) > _MAX_WAL:
             self._checkpoint()
         return receipts
 
@@ -262,7 +265,7 @@ def _write_error(path: Path, error: sqlite3.Error) -> JournalFullError | Journal
     return JournalFailedError(f"{path.name} cannot be written ({error}); repair the disk and start again")
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
     """The write-ahead log of a journal."""
     return path.with_name(f"{path.name}-wal")
 
@@ -351,7 +354,7 @@ def _check_write_ahead_log(path: Path) -> str:
     SQLite ignores the log from the first damaged frame on. Each commit is on the disk before the next one begins. So
     a crash can damage one commit, the last; if there are two, the damage has another cause.
     """
-    log = _log_of(path)
+    log = log_of(path)
     data = log.read_bytes() if log.exists() else b""
     sums = _checksum(data[:24], (0, 0))
     is_intact = data[24:32] == struct.pack(">II", *sums)

@@ -18,8 +18,8 @@ from typing import Any
 
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.codec import ESTIMATORS, crs_to_json, from_json, read_crs, to_json
-from wgpr.io.journal import Entry, Journal, JournalError
+from wgpr.io.codec import describe, unfitted
+from wgpr.io.journal import Entry, Journal, JournalError, log_of
 from wgpr.io.rows import learn_rows, n_seen
 
 # Number of rows of a command before a table, and the fingerprint of its first rows.
@@ -57,7 +57,7 @@ class MapJournal:
             "tables": [],
         }
         if not n_seen(model):
-            about |= _described(_with_seed(model))
+            about |= describe(_with_seed(model))
         path = journal_of(map_file)
         if path.exists():
             raise FileExistsError(f"{path} has rows of an interrupted run, which would be lost; move it away")
@@ -108,7 +108,8 @@ class MapJournal:
 
     def new_estimator(self) -> OnlineRegressor:
         """The estimator of a map that was not yet saved."""
-        return _unfitted(self._journal)
+        estimator: OnlineRegressor = unfitted(self._journal.about)
+        return estimator
 
     def count_lacking(self, model: EnsembleRegressor) -> int:
         """How many rows a model lacks. Raises `JournalError` if some of them are gone."""
@@ -174,7 +175,7 @@ def count_lacking_rows(map_file: Path, n_saved: int) -> int:
 
 def _files(path: Path) -> list[Path]:
     """The files of a journal that are there: the database and its write-ahead log."""
-    return [file for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
+    return [file for file in (path, log_of(path)) if file.exists()]
 
 
 def _check_belongs(journal: Journal, map_file: Path) -> None:
@@ -187,7 +188,7 @@ def _check_belongs(journal: Journal, map_file: Path) -> None:
             if type(start) is not int or type(fingerprint) is not str:
                 raise TypeError
         if first == 0:
-            _unfitted(journal)
+            unfitted(journal.about)
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(f"{journal.path} is not the journal of a map; move its files away") from error
     if _fingerprint(map_file) not in maps:
@@ -211,18 +212,3 @@ def _with_seed(model: EnsembleRegressor) -> EnsembleRegressor:
     if model.get_params(deep=False).get("random_state", 0) is None:
         model.set_params(random_state=secrets.randbelow(2**31))
     return model
-
-
-def _described(model: EnsembleRegressor) -> dict[str, Any]:
-    """The class and the settings of an estimator as values of JSON, as map files have them."""
-    settings = {name: to_json(value, name) for name, value in model.get_params(deep=False).items()}
-    return {"estimator": type(model).__name__, "settings": settings, **crs_to_json(model)}
-
-
-def _unfitted(journal: Journal) -> OnlineRegressor:
-    settings = {name: from_json(value) for name, value in journal.about["settings"].items()}
-    estimator: Any = ESTIMATORS[journal.about["estimator"]](**settings)
-    estimator._method()
-    if (known := read_crs(journal.about)) is not None:
-        estimator.crs_ = known
-    return estimator

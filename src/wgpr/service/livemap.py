@@ -28,8 +28,18 @@ from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
 from wgpr.io.coordinates import coordinates
 from wgpr.io.files import sync_folder, write_file
-from wgpr.io.journal import Entry, Journal, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
-from wgpr.io.known_range import MIN_KNOWN, KnownRange
+from wgpr.io.journal import (
+    JOURNAL,
+    SNAPSHOT,
+    Entry,
+    Journal,
+    JournalFailedError,
+    JournalFullError,
+    KeyConflictError,
+    Receipt,
+    Record,
+)
+from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.maps import load
 from wgpr.io.rows import n_seen
 from wgpr.metrics import Scores
@@ -39,8 +49,6 @@ from wgpr.service.logs import log
 from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved
-
-SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
 
 # Rows that the writer learns at once, and how many commands of a map wait in its process.
 _PIECE, _N_PIECES = 500, 2
@@ -177,12 +185,8 @@ class LiveMap:
         values = rows[:, : len(self.definition.inputs) + 1]
         if self._known is None or self.n_accepted < MIN_KNOWN:
             return None
-        is_far = self._known.is_far(values)
-        if not is_far.any():
-            return None
-        row, column = np.argwhere(is_far)[0].tolist()
-        shown = ", ".join(f"{values[row, each]:.15g}" for each in self._known.columns_with(column))
-        return row, column, f"{shown} is {self._known.describe(values[row], column)}"
+        fault = self._known.first_far(values)
+        return None if fault is None else (fault.row, fault.column, f"{fault.values} is {fault.text}")
 
     def first_outside(self, rows: Array) -> tuple[int, str] | None:
         """The first row whose place the map cannot have, since the writer could not learn it, and the fault."""
@@ -190,14 +194,8 @@ class LiveMap:
         if known is None:
             return None
         X = rows[:, : len(self.definition.inputs)]
-        is_outside = known.is_outside(X[:1])
-        if not is_outside.any():
-            is_outside = known.settled(X[0]).is_outside(X)
-        if not is_outside.any():
-            return None
-        row = int(np.argmax(is_outside))
-        hint = self._known.swap_hint(X[row]) if self._known is not None else ""
-        return row, f"no place near the map in {known.name}{hint}"
+        fault = first_outside(X[:1], known, self._known) or first_outside(X, known.settled(X[0]), self._known)
+        return None if fault is None else (fault.row, f"{fault.values} is {fault.text}")
 
     def _note_range(self, rows: Array) -> None:
         values = rows[:, : len(self.definition.inputs) + 1]
