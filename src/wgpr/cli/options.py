@@ -86,6 +86,11 @@ At = Annotated[
 ]
 Level = Annotated[float, typer.Option(metavar="P", help="Probability of the interval from lower to upper.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TOKEN_VARIABLE = "WGPR_TOKEN"
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help=f"Has the token that clients of a service send; or set {TOKEN_VARIABLE}."),
+]
 
 _table_option = partial(typer.Option, rich_help_panel="How tables are read")
 NoData = Annotated[
@@ -120,6 +125,16 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapper.__signature__ = signature(command).replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     return wrapper
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token of a service: in a file or, without one, in the environment; None if there is none."""
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {path} cannot be read; check the name and its contents") from error
 
 
 def split_names(text: str) -> list[str]:

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from wgpr.cli.console import UsageError, format_count, inform
-from wgpr.cli.options import errors_of_usage
-from wgpr.cli.token import TokenFile, read_token
+from wgpr.cli.options import TokenFile, errors_of_usage, read_token
 
 
 def serve(

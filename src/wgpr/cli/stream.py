@@ -16,7 +16,6 @@ from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, re
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
-from wgpr.cli.token import TokenFile, read_token
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import TableError
@@ -27,7 +26,7 @@ def stream(
     to: Annotated[
         str, typer.Option(metavar="URL", help="Send rows to this map of a service, in place of MAP. See 'wgpr serve'.")
     ] = "",
-    token_file: TokenFile = None,
+    token_file: opt.TokenFile = None,
     x: opt.X = "",
     y: opt.Y = "",
     weight: opt.Weight = "",
@@ -76,7 +75,7 @@ def stream(
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
-        token = read_token(token_file)
+        token = opt.read_token(token_file)
         with remote_session(to, token, said, level, report_every, force=force) as remote:
             remote.left_out = LeftOut(place, strict=strict)
             run_stream(remote, _lines(remote, nmea, force=force))

@@ -26,9 +26,10 @@ import numpy as np
 
 from wgpr.checks import require_module
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import WGS84
 from wgpr.io.mavlink import MavlinkDecoder
 from wgpr.io.nmea import NmeaDecoder, looks_like_nmea
-from wgpr.io.track import COLUMNS, WGS84, Row
+from wgpr.io.track import COLUMNS, Row
 
 Block = tuple[Sequence[int], list[Any]]
 

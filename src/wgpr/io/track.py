@@ -10,7 +10,6 @@ from typing import NamedTuple
 from wgpr.labels import format_count
 
 COLUMNS = ("longitude", "latitude", "depth", "time")
-WGS84 = "EPSG:4326"
 
 # Seconds between two fixes beyond which nothing is interpolated.
 MAX_GAP = 10.0
