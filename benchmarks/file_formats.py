@@ -21,7 +21,8 @@ from file_mutants import BYTES, MAPS, TEXT, Way
 from streams import queries, travelling
 from wgpr.cli.lines import LineError, LineParser, format_answer, read_lines
 from wgpr.cli.saving import map_writer
-from wgpr.io.coordinates import coordinates, coordinates_of, predict_at
+from wgpr.io.coordinates import coordinates, coordinates_of
+from wgpr.io.grids import predict_at
 from wgpr.io.map_journal import MapJournal, journal_of
 from wgpr.io.rows import learn_rows
 from wgpr.io.tables import Table, TableFormat

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from wgpr.io.columns import columns_to_learn
+from wgpr.cli.columns import columns_to_learn
 from wgpr.io.sources import number
 from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 

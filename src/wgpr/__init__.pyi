@@ -12,7 +12,7 @@ from .fleet.offsets import Offset
 from .fleet.sharded import ShardedRegressor
 from .gp.kernels import Hyperparameters, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from .io.container import MapError
-from .io.coordinates import predict_at
+from .io.grids import predict_at
 from .io.maps import apply, diff, load
 from .planning.plan import Plan, plan
 from .rules.prediction import Barycenter, BestFew, Nearest, RobustBCM, Weighted

@@ -381,7 +381,8 @@ def test_copies_are_told_from_other_readings_of_the_same_place(boats):
 
 def test_maps_of_degrees_are_merged_where_they_are():
     pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
-    from wgpr.io.coordinates import coordinates_of, predict_at, user_bounds
+    from wgpr.io.coordinates import coordinates_of, user_bounds
+    from wgpr.io.grids import predict_at
     from wgpr.io.rows import learn_rows
 
     def surveyed(west, crs="EPSG:4326", seed=0):

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from wgpr.checks import require_module
+from wgpr.cli.columns import column_of_log
 from wgpr.cli.console import UsageError, inform
 from wgpr.cli.lines import Line, LineError
 from wgpr.cli.session import Session
-from wgpr.io.columns import column_of_log
 from wgpr.io.nmea import LineSplitter, NmeaDecoder
 from wgpr.io.track import COLUMNS, Row
 

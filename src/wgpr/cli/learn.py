@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from wgpr.cli import options as opt
+from wgpr.cli.columns import columns_of_map, columns_to_learn
 from wgpr.cli.console import (
     UsageError,
     exit_unless,
@@ -32,7 +33,6 @@ from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table, read_configuration
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.columns import columns_of_map, columns_to_learn
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand

@@ -9,13 +9,13 @@ import typer
 from rich.table import Table as TextTable
 
 from wgpr.cli import options as opt
+from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
 from wgpr.cli.lengths import parse_spacing, plan_nodes
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.columns import columns_of_map, inputs_of_map
 from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
 from wgpr.io.grids import MOST_NODES, input_names, masked, named, predict_one_output, predict_plan

@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from wgpr.cli.columns import are_other_places
 from wgpr.cli.console import UsageError, format_count, inform
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
@@ -17,7 +18,6 @@ from wgpr.cli.saving import MapWriter
 from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.columns import are_other_places
 from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen

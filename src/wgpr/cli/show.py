@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from wgpr.cli import options as opt
+from wgpr.cli.columns import columns_of_map
 from wgpr.cli.console import inform, print_json, stdout
 from wgpr.cli.lengths import parse_spacing, plan_nodes, steps_of
 from wgpr.cli.query import learn_waiting_rows, read_all
@@ -21,7 +22,6 @@ from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import settings_without_effect
 from wgpr.io import container
-from wgpr.io.columns import columns_of_map
 from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.files import replace_file
 from wgpr.io.grids import input_names, target_name

@@ -326,24 +326,3 @@ def user_bounds(model: "EnsembleRegressor") -> Array:
     """Least and greatest inputs (2, d), as the user gives them."""
     low, high = boxes_for_user(model, model.bounds_[:1], model.bounds_[1:])
     return np.concatenate([low, high])
-
-
-def predict_at(
-    model: "EnsembleRegressor", places: ArrayLike, return_std: bool = False, latent: bool = False
-) -> Array | tuple[Array, Array]:
-    """Predict at places in the coordinates of the survey, such as longitude and latitude.
-
-    A map with a coordinate reference system (`model.crs_`) is learned in metres, and its own `predict` takes metres.
-
-    Parameters
-    ----------
-    places : (n, d), or a frame with the survey's columns.
-    return_std, latent : as of `predict`.
-    """
-    from wgpr.io.grids import input_names, named
-
-    frame: Any = places
-    X = np.asarray(frame[input_names(model)] if hasattr(frame, "columns") else places, dtype=np.float64)
-    if X.ndim != 2 or X.shape[1] != model.n_features_in_ or not np.isfinite(X).all():
-        raise ValueError(f"places must be finite numbers (n, {model.n_features_in_}): {', '.join(input_names(model))}")
-    return model.predict(named(model, X), return_std=return_std, latent=latent)

@@ -188,6 +188,25 @@ def predict_one_output(model: "EnsembleRegressor", X: Any, *, latent: bool = Fal
     return mean.reshape(len(mean)), std.reshape(len(std))
 
 
+def predict_at(
+    model: "EnsembleRegressor", places: ArrayLike, return_std: bool = False, latent: bool = False
+) -> Array | tuple[Array, Array]:
+    """Predict at places in the coordinates of the survey, such as longitude and latitude.
+
+    A map with a coordinate reference system (`model.crs_`) is learned in metres, and its own `predict` takes metres.
+
+    Parameters
+    ----------
+    places : (n, d), or a frame with the survey's columns.
+    return_std, latent : as of `predict`.
+    """
+    frame: Any = places
+    X = np.asarray(frame[input_names(model)] if hasattr(frame, "columns") else places, dtype=np.float64)
+    if X.ndim != 2 or X.shape[1] != model.n_features_in_ or not np.isfinite(X).all():
+        raise ValueError(f"places must be finite numbers (n, {model.n_features_in_}): {', '.join(input_names(model))}")
+    return model.predict(named(model, X), return_std=return_std, latent=latent)
+
+
 def require_one_output(model: "EnsembleRegressor") -> None:
     """Raise an error if the model has several outputs."""
     n_outputs = getattr(model, "n_outputs_", 1)
