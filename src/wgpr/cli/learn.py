@@ -226,10 +226,13 @@ def learn_table(
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
             if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
                 inform(f"shards do not pay for fewer than {_FEW_ROWS:,} rows; without --shards they are learned sooner")
+            chunks = _chunks_after(skip, table.chunks(columns, _PIECE))
+            if table.is_pipe:
+                chunks = map(check.add_of_pipe, chunks)
             if fleet is None:
-                _learn(model, check, table, columns, skip, writer if has_journal else None)
+                _learn(model, check, chunks, columns, writer if has_journal else None)
             else:
-                _learn_in_shards(model, fleet, check, table, columns, skip, sample)
+                _learn_in_shards(model, fleet, check, chunks, columns, sample)
         except KeyboardInterrupt:
             stopped_by = "interrupted"
             if isinstance(model, OnlineRegressor):
@@ -277,20 +280,16 @@ def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 def _learn(
     model: EnsembleRegressor,
     check: TableCheck,
-    table: Table,
+    chunks: Iterator[Chunk],
     columns: Sequence[str],
-    skip: int,
     journal: MapWriter | None,
 ) -> None:
-    """Learn a table, which was checked unless it is a pipe. journal : where rows are written before, if anywhere."""
-    chunks, n_rows, n_learned = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, 0
-    if table.is_pipe:
-        chunks = map(check.add_of_pipe, chunks)
+    """Learn the chunks of a table. journal : where rows are written before, if anywhere."""
     if not isinstance(model, OnlineRegressor):
         model.fit(*as_frames(model, np.concatenate([chunk.values for chunk in chunks]), columns))
         return
-    started = time.perf_counter()
-    with progress_bar("learning", n_rows) as show:
+    started, n_learned = time.perf_counter(), 0
+    with progress_bar("learning", check.n_rows) as show:
         for chunk in chunks:
             rows, weights = check.split(chunk)
             if journal is not None:
@@ -298,30 +297,26 @@ def _learn(
                 journal.keep(chunk.values, model, names, has_weights=has_weights, tables=check.tables)
             learn_rows(model, rows, weights, columns)
             n_learned += len(chunk.values)
-            rate = n_learned / (time.perf_counter() - started)
-            counts = f"{format_count(n_learned, 'row')}, {format_count(model.n_models_, 'model')}"
-            show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+            show(n_learned, _progress(n_learned, started, format_count(model.n_models_, "model")))
 
 
 def _learn_in_shards(
     model: EnsembleRegressor,
     fleet: "ShardedRegressor",
     check: TableCheck,
-    table: Table,
+    chunks: Iterator[Chunk],
     columns: Sequence[str],
-    skip: int,
     sample: Array | None,
 ) -> None:
-    """Let a fleet learn a table; the model becomes what it has learned. sample : (n, k) rows, to lay out districts."""
-    chunks, n_rows, started = _chunks_after(skip, table.chunks(columns, _PIECE)), check.n_rows, time.perf_counter()
-    if table.is_pipe:
-        chunks = map(check.add_of_pipe, chunks)
-    with progress_bar("learning", n_rows) as show:
+    """Let a fleet learn the chunks of a table; the model becomes what it has learned.
+
+    sample : (n, k) rows, to lay out districts.
+    """
+    started = time.perf_counter()
+    with progress_bar("learning", check.n_rows) as show:
 
         def show_learned(n_learned: int) -> None:
-            rate = n_learned / (time.perf_counter() - started)
-            counts = f"{format_count(n_learned, 'row')}, {format_count(fleet.n_districts_, 'district')}"
-            show(n_learned, f"{counts}, {rate:,.0f} rows/s")
+            show(n_learned, _progress(n_learned, started, format_count(fleet.n_districts_, "district")))
 
         n_columns, are_sent = len(columns) - check.has_weights, False
         try:
@@ -341,6 +336,11 @@ def _learn_in_shards(
         finally:
             if are_sent:
                 model.__dict__.update(vars(fleet.collect(show_learned)))
+
+
+def _progress(n_learned: int, started: float, parts: str) -> str:
+    rate = n_learned / (time.perf_counter() - started)
+    return f"{format_count(n_learned, 'row')}, {parts}, {rate:,.0f} rows/s"
 
 
 def _print_result(model: EnsembleRegressor, table: Table, n_rows: int, seconds: float) -> None:

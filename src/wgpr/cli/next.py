@@ -74,10 +74,10 @@ def next(
     known = coordinates(model)
     with opt.errors_of_usage():
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        if output is not None:
-            check_format(output, tuple(varying_columns(model, fixed)), known)
-        region = None if inside is None else read_polygons(inside, known)
         columns = varying_columns(model, fixed)
+        if output is not None:
+            check_format(output, tuple(columns), known)
+        region = None if inside is None else read_polygons(inside, known)
         length = Length.parsed("--budget", budget).in_unit_of("--budget", model, columns[0]) if budget else None
         least = Length.parsed("--spacing", spacing).in_unit_of("--spacing", model, columns[0]) if spacing else 0.0
         place = opt.parse_numbers("--from", start)
