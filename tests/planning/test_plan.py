@@ -56,6 +56,14 @@ def test_points_lie_in_the_gap_and_are_told_the_best_first(lake):
     assert made.after < made.before == pytest.approx(made.std_of(lake), rel=0.05)
 
 
+def test_no_place_is_proposed_twice():
+    """Where noise is large, to measure again at the best place gains most."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 100.0, (80, 2))
+    made = plan(WGPRegressor().fit(X, X[:, 0] / 50.0 + rng.normal(size=80)), points=20)
+    assert len(np.unique(np.concatenate(made.tracks), axis=0)) == 20
+
+
 def test_points_are_in_the_order_of_the_gains_that_are_reported(strip):
     made = plan(strip, points=12)
     assert (np.diff(made.gains) <= 1e-9).all()

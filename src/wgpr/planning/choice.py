@@ -35,10 +35,16 @@ def length_of(corners: Array) -> float:
 
 
 def choose_points(uncertainty: Uncertainty, n_points: int) -> Indices:
-    """Cells (n,) to measure in, the best first. Fewer points are the first of more."""
-    cells = np.zeros(n_points, dtype=np.intp)
+    """Cells (n,) to measure in, the best first. Fewer points are the first of more.
+
+    A cell comes again only after all others: where noise is large, one place would be proposed many times.
+    """
+    cells, is_free = np.zeros(n_points, dtype=np.intp), np.ones(len(uncertainty.ground), dtype=bool)
     for number in range(n_points):
-        cells[number] = int(np.argmax(uncertainty.gains))
+        if not is_free.any():
+            is_free[:] = True
+        cells[number] = int(np.argmax(np.where(is_free, uncertainty.gains, -np.inf)))
+        is_free[cells[number]] = False
         uncertainty.measure(cells[number : number + 1])
     return cells
 
