@@ -1,5 +1,7 @@
 """A bounded ensemble: never more models than allowed, no row lost, and those that agree become one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,14 @@ def test_predictions_of_those_that_agree_move_little():
     for number, old in enumerate(ensemble.models):
         rows = np.linspace(number, number + 1, 30)[:, None]
         np.testing.assert_allclose(model.predict(rows)[0], old.predict(rows)[0], atol=0.05)
+
+
+@pytest.mark.parametrize("larger", [0, 1])
+def test_hyperparameters_are_those_of_the_model_that_has_seen_more(larger):
+    learner, ensemble = on_a_line(np.sin, np.cos)
+    models = [replace(model, n_seen=100 if number == larger else 60) for number, model in enumerate(ensemble.models)]
+    (merged,) = merge_down(Ensemble.of(models, 1), learner, 1)[0].models
+    np.testing.assert_array_equal(merged.theta.to_log(), models[larger].theta.to_log())
 
 
 def test_models_at_the_same_place_can_be_merged():
