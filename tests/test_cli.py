@@ -680,6 +680,18 @@ def test_an_input_far_from_the_middle_of_its_column_is_told_by_fit(wgpr):
     assert "bad.csv, line 22, column 'north': 0 is far outside of the known range" in said
 
 
+def test_fit_says_what_it_did_with_doubtful_values_and_counts_them(wgpr):
+    frame = survey(60).assign(east=lambda f: f["east"] + 5e5, north=lambda f: f["north"] + 5e6)
+    frame.loc[[20, 30, 31, 40], ["east", "north"]] = 0.0
+    frame.loc[10, "depth"] = -99999.0
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, said.count("warning: bad.csv"), "--force" in said, "--nodata 0" in said) == (0, 3, False, False), said
+    learned = "it is learned as it is; if it is wrong, check the units, correct it"
+    assert said.count(f" (and 3 more); {learned}, and fit again") == 2
+    assert f"; {learned} or leave it out (--nodata -99999), and fit again" in said
+
+
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
 def test_usual_numbers_for_no_data_are_told_in_large_values_too(wgpr, value):
     frame = survey(60)

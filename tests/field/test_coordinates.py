@@ -484,6 +484,60 @@ def test_places_near_a_map_are_plausible():
 def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):
     rows = survey(60) + np.array([151.2 - logs.LONGITUDE, -33.9 - logs.LATITUDE, 0.0])
     write("a.csv", rows[:50])
+def write_degrees(name, rows):
+    write(name, rows, ["lon", "lat", "depth"])
+
+
+@pytest.mark.parametrize(("place", "hint"), IMPLAUSIBLE, ids=["dropout", "swapped", "continent", "100 km"])
+def test_degrees_without_a_system_are_guarded_too(wgpr, place, hint):
+    rows = survey(80)
+    write_degrees("a.csv", rows[:60])
+    write_degrees("b.csv", [*rows[60:65], (*place, 10.0), *rows[65:], (*place, 11.0)])
+    write_degrees("c.csv", [*rows, (*place, 10.0), (*place, 11.0)])
+    settings = ["--crs", "none", "-o", "lake.map", *QUICK]
+    assert (wgpr("fit", "a.csv", *settings)[0], load("lake.map").crs_) == (0, None)
+    shown = f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range, -76."
+    for line, command in ((7, ["update", "lake.map", "b.csv"]), (82, ["fit", "c.csv", *settings])):
+        code, _, told = wgpr(*command)
+        assert (code, f", line {line}, column " in told, shown in told, SWAPPED in told) == (1, True, True, bool(hint))
+        assert "(and 1 more); correct it, or learn it as it is (--force); nothing was learned" in told
+    _, _, told = wgpr("stream", "lake.map", stdin=_lines([(*place, 10.0), *rows[60:]]))
+    assert (told.count("left out"), load("lake.map").n_samples_seen_) == (1, 80)
+    text = "lon,lat,depth\n" + _lines([*rows[:20], (*place, 10.0)])
+    _, _, told = wgpr("stream", "new.map", "--crs", "none", *QUICK, stdin=text)
+    assert (told.count("left out"), load("new.map").n_samples_seen_) == (1, 20)
+    code, _, told = wgpr("fit", "c.csv", "--force", *settings)
+    assert (code, "(and 1 more); it is learned as it is (--force)" in told) == (0, True), told
+
+
+def test_swapped_degrees_without_a_system_are_refused(wgpr):
+    rows = survey(80)
+    write_degrees("a.csv", rows[:60])
+    write_degrees("b.csv", rows[60:, [1, 0, 2]])
+    wgpr("fit", "a.csv", "--crs", "none", "-o", "lake.map", *QUICK)
+    code, _, told = wgpr("update", "lake.map", "b.csv")
+    assert (code, SWAPPED in told, "(and 19 more)" in told) == (1, True, True), told
+
+
+def test_honest_surveys_in_degrees_without_a_system_raise_no_doubts(wgpr):
+    """A track that leaves its anchor, a few rows far from one another, and names of degrees with metres."""
+    at_anchor, away = np.repeat(survey(1), 40, axis=0), survey(40) + np.array([0.1, 0.1, 0.0])
+    track = np.concatenate([at_anchor, away, survey(60) + np.array([0.4, 0.3, 0.0])])
+    text = "lon,lat,depth\n" + _lines(track)
+    assert "left out" not in wgpr("stream", "a.map", "--crs", "none", *QUICK, stdin=text)[2]
+    write_degrees("few.csv", survey(3) + np.array([[0.0], [20.0], [40.0]]))
+    metres = in_metres(np.concatenate([survey(60), survey(60) + np.array([0.01, 0.01, 0.0])]))
+    write_degrees("metres.csv", metres[:60])
+    write_degrees("more.csv", metres[60:])
+    for command in (
+        ["fit", "few.csv", "--crs", "none", "-o", "few.map", *QUICK],
+        ["fit", "metres.csv", "-o", "metres.map", *QUICK],
+        ["update", "metres.map", "more.csv"],
+    ):
+        code, _, told = wgpr(*command)
+        assert (code, "far outside" in told) == (0, False), told
+
+
     write("b.csv", rows[50:, [1, 0, 2]])
     wgpr("fit", "a.csv", "-o", "bay.map", *QUICK)
     code, _, told = wgpr("update", "bay.map", "b.csv")

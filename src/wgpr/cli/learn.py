@@ -73,9 +73,9 @@ def fit(
 ) -> None:
     """Learn a new map from a survey.
 
-    All rows are checked, and then learned in their order, in bounded memory. Places that have a coordinate reference
-    system and are far from all others are errors unless --force is given. Ctrl-C saves what is learned. A map that is
-    replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
+    All rows are checked, and then learned in their order, in bounded memory. Places in degrees, or in another
+    coordinate reference system, that are far from all others are errors unless --force is given. Ctrl-C saves what is
+    learned. A map that is replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """

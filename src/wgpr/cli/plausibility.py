@@ -10,9 +10,8 @@ from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
-from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
+from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_outside
 from wgpr.io.tables import Chunk, TableError
-from wgpr.labels import Label
 
 # Rows that represent the beginning of a table.
 _SAMPLE = 200
@@ -20,13 +19,15 @@ _SAMPLE = 200
 _MIN_HEAD, _MAX_HEAD = 10, 32
 _MAX_TABLES = 1000
 _MAX_WARNINGS = 5
+# Rows with the least, and with the greatest, values of an input that are kept of a chunk.
+_N_EXTREMES = 50
 
 
 class TableCheck:
     """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
     For a new map, a place that is far from the others is an error, and other values far outside are warnings. For a
-    map that has learned something, all of these are errors.
+    map that has learned something, all of these are errors. Warnings are printed by `judge_inputs`.
 
     force : errors are warnings, but for values that cannot be learned.
     has_weights : whether the last column has weights; skip : rows that were left out before.
@@ -34,7 +35,7 @@ class TableCheck:
 
     def __init__(self, model: EnsembleRegressor, *, force: bool, has_weights: bool = False, skip: int = 0) -> None:
         self.has_weights, self._skip, self._force = has_weights, skip, force
-        self.n_rows, self._n_warnings = 0, 0
+        self.n_rows, self._n_warnings, self._warnings = 0, 0, list[str]()
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
@@ -50,11 +51,13 @@ class TableCheck:
             _check_weights(chunk, weights)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
-        for problem in (*self._repetition(without_weights), *self._far_values(without_weights)):
-            self._tell(problem, is_error=self._known is not None)
+        for problem in self._repetition(without_weights):
+            self._tell(problem, is_error=True)
+        self._check_values(without_weights)
         if self._known is None:
             X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
-            ends = np.unique([X.argmin(axis=0), X.argmax(axis=0)])
+            order = np.argsort(X, axis=0)
+            ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
             self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
         return chunk
@@ -68,28 +71,43 @@ class TableCheck:
     def judge_inputs(self, sample: Array) -> None:
         """Check the inputs of all chunks that were added, by rows (n, k) that represent these, for a new map.
 
-        A track moves on, so that its first rows say little about the others.
+        A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
         extremes, self._extremes = self._extremes, []
-        if len(sample) < MIN_KNOWN or not extremes:
-            return
-        rows = sample[:, :-1] if self.has_weights else sample
-        units = [Label.parsed(name).unit for name in extremes[0].names[: rows.shape[1] - 1]]
-        known = KnownRange.of_inputs(rows, units, self._coordinates)
-        for chunk in extremes:
-            is_far = known.is_far(chunk.values)
-            for column in np.flatnonzero(is_far[:, :-1].any(axis=0)).tolist():
-                is_place = len(known.columns_with(column)) > 1
-                problem = _far_value(chunk, known, int(np.argmax(is_far[:, column])), column)
-                if is_place or (chunk.file, column) not in self._told:
-                    self._tell(problem, is_error=is_place)
+        if len(sample) >= MIN_KNOWN and extremes:
+            rows = sample[:, :-1] if self.has_weights else sample
+            known = KnownRange.of_inputs(rows, extremes[0].names[: rows.shape[1] - 1], self._coordinates)
+            for chunk in extremes:
+                self._judge_extremes(chunk, known)
+        for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
+            warn(warning)
+        self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
+
+    def _judge_extremes(self, chunk: Chunk, known: KnownRange) -> None:
+        for fault, n_more in known.faults(chunk.values):
+            is_place, is_target = fault.column in known.places, fault.column == chunk.values.shape[1] - 1
+            if is_place or not (is_target or (chunk.file, fault.column) in self._told):
+                count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
+                self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
+
+    def _tell_far(self, chunk: Chunk, fault: Fault, n_more: str, *, is_place: bool, is_error: bool) -> None:
+        """Tell a value far outside of what is known. n_more : others in the same column."""
+        place = f"{chunk.file}, line {chunk.lines[fault.row]}, column {chunk.names[fault.column]!r}"
+        more = f" (and {n_more} more)" if n_more != "0" else ""
+        remedies = ["correct it", *([f"leave it out (--nodata {fault.values})"] if fault.is_no_data else [])]
+        units = "" if is_place else "check the units, "
+        if self._force:
+            remedy = "it is learned as it is (--force)"
+        elif is_error:
+            remedy = f"{units}{', '.join(remedies)}, or learn it as it is (--force)"
+        else:
+            remedy = f"it is learned as it is; if it is wrong, {units}{' or '.join(remedies)}, and fit again"
+        self._tell(f"{place}: {fault.values} is {fault.text}{more}; {remedy}", is_error=is_error)
 
     def _tell(self, problem: str, *, is_error: bool) -> None:
         if is_error and not self._force:
             raise TableError(problem)
-        self._n_warnings += 1
-        if self._n_warnings <= _MAX_WARNINGS:
-            warn(problem)
+        self._warnings.append(problem)
 
     def split(self, chunk: Chunk) -> tuple[Array, Array | None]:
         """Inputs and target (n, d + 1) of a chunk, and its weights (n,) if it has any."""
@@ -108,22 +126,18 @@ class TableCheck:
                 yield f"{fault}; {remedy} or learn them again (--force)"
                 return
 
-    def _far_values(self, chunk: Chunk) -> Iterator[str]:
-        """A sentence for each column with values that are far outside."""
+    def _check_values(self, chunk: Chunk) -> None:
+        """Tell values that are too large, and those far outside of what is known or of their column."""
+        _check_size(chunk)
         self._sample = chunk.values[:_SAMPLE] if self._sample is None else self._sample
         known = self._known or KnownRange.of_columns(np.concatenate([self._sample, chunk.values]))
-        is_too_large, are_far = np.abs(chunk.values) > LARGEST, known.is_far(chunk.values)
-        if self._known is None and self._coordinates is not None:
-            are_far[:, list(self._coordinates.columns)] = False  # `judge_inputs` has the metres
-        for column, is_far in enumerate((are_far | is_too_large).T):
-            if is_far.any():
-                row = int(np.argmax(is_far))
-                if is_too_large[row, column]:
-                    place, value = f"{chunk.file}, line {chunk.lines[row]}", chunk.values[row, column]
-                    fault = f"column {chunk.names[column]!r}: {value:.15g} is beyond {LARGEST:g}"
-                    raise TableError(f"{place}, {fault}; correct it or rescale the column")
-                self._told.add((chunk.file, column))
-                yield _far_value(chunk, known, row, column, int(is_far.sum()) - 1)
+        # `judge_inputs` has the metres of the places of a new map.
+        later = () if self._known is not None or self._coordinates is None else self._coordinates.columns
+        for fault, n_more in known.faults(chunk.values):
+            if fault.column not in later:
+                self._told.add((chunk.file, fault.column))
+                is_place = fault.column in known.places
+                self._tell_far(chunk, fault, f"{n_more:,}", is_place=is_place, is_error=self._known is not None)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
         if (fault := first_outside(X, self._coordinates, self._known)) is not None:
@@ -151,15 +165,13 @@ def note_tables(
     model._learned_tables = (*getattr(model, "_learned_tables", ()), *new)[-_MAX_TABLES:]
 
 
-def _far_value(chunk: Chunk, known: KnownRange, row: int, column: int, n_more: int = 0) -> str:
-    """A sentence about a value far outside of what is known. n_more : others in the same column."""
-    fault = known.far(chunk.values, row, column)
-    place = f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[column]!r}"
-    more = f" (and {n_more:,} more)" if n_more else ""
-    remedy = f"check the units, leave it out (--nodata {fault.values}), or learn it as it is (--force)"
-    if len(known.columns_with(column)) > 1:
-        remedy = "correct it, or learn it as it is (--force)"
-    return f"{place}: {fault.values} is {fault.text}{more}; {remedy}"
+def _check_size(chunk: Chunk) -> None:
+    is_too_large = np.abs(chunk.values) > LARGEST
+    if is_too_large.any():
+        row, column = np.argwhere(is_too_large)[0].tolist()
+        place, value = f"{chunk.file}, line {chunk.lines[row]}", chunk.values[row, column]
+        fault = f"column {chunk.names[column]!r}: {value:.15g} is beyond {LARGEST:g}"
+        raise TableError(f"{place}, {fault}; correct it or rescale the column")
 
 
 def _check_weights(chunk: Chunk, weights: Array) -> None:

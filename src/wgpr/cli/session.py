@@ -90,7 +90,7 @@ class Session(ABC):
     def check(self, line: Line) -> None:
         """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
         row = np.array([*line.x, line.y], dtype=float)
-        known = self._known or KnownRange.of_rows(row[None], self._coordinates)
+        known = self._known or KnownRange.of_rows(row[None], self._coordinates, self.parser.inputs)
         if self._n_known >= MIN_KNOWN and (fault := known.first_far(row[None])) is not None:
             names = [*self.parser.inputs, self.parser.target]
             name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))

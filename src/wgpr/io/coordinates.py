@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 WGS84 = "EPSG:4326"
 NONE = "none"  # learn coordinates as they are
+LARGEST_DEGREES = (360.0, 90.0)  # of longitude and latitude, in either direction
 
 _X, _Y = f"x|{LONGITUDE}|{EASTING}", f"y|{LATITUDE}|{NORTHING}"
 _MODEL_NAMES = ("east_of_origin", "north_of_origin")
@@ -144,12 +145,6 @@ class Coordinates:
             converted[:, column] -= start
         return converted
 
-    def swapped(self, X: Array) -> Array:
-        """Inputs (n, d) with x in the place of y."""
-        X = np.array(X, dtype=np.float64)
-        X[:, list(self.columns)] = X[:, list(self.columns[::-1])]
-        return X
-
     def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Corners (J, d) of J boxes of the user that hold those of the model."""
         parts = np.linspace(0.0, 1.0, _SIDE)
@@ -219,7 +214,7 @@ def recognised(names: Sequence[str], rows: Array) -> bool:
     if found is None:
         return False
     places = rows[np.isfinite(rows).all(axis=1)][:, list(found)]
-    are_inside = (np.abs(places) <= (360.0, 90.0)).all(axis=1)
+    are_inside = (np.abs(places) <= LARGEST_DEGREES).all(axis=1)
     return len(places) > 0 and bool(are_inside.mean() > 0.5)  # a wrong row is an error later
 
 

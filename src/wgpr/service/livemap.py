@@ -201,7 +201,8 @@ class LiveMap:
         values = rows[:, : len(self.definition.inputs) + 1]
         if self._known is None:
             known = coordinates(self.definition.new_estimator())
-            self._known = KnownRange.of_rows(values, None if known is None else known.settled(values[0, :-1]))
+            known = None if known is None else known.settled(values[0, :-1])
+            self._known = KnownRange.of_rows(values, known, self.definition.inputs)
         else:
             self._known = self._known.including(values)
 
