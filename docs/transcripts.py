@@ -2,8 +2,8 @@
 
 A block of the page is run command by command in a temporary folder, and what stands behind a command is replaced by
 what it prints. Endless commands (`tail -f`) and those that print nothing stay as they are. The scores of `evaluate` are
-also a table of the page; its numbers are replaced. The lakes of docs/choosing.md are the same with other noise and
-order.
+also a table of the page; its numbers are replaced. Answers and scores in docs/streaming.md are of the same maps. The
+lakes of docs/choosing.md are the same with other noise and order.
 """
 
 import json
@@ -55,6 +55,18 @@ def with_scores(page: str, scores: dict[str, float]) -> str:
         text = f"{value:.1%}" if name == "coverage" else f"{value:#.5g}"
         page = re.sub(rf"^\| ({name}) \| [^|]* \|", rf"| \1 | {text} |", page, flags=re.MULTILINE | re.IGNORECASE)
     return re.sub(r"(as the boat does: an RMSE of) [\d.]+ m", rf"\1 {scores['rmse']:.3f} m", page)
+
+
+def write_stream(folder: str) -> None:
+    """The answers and the report in docs/streaming.md, of the maps of the tutorial."""
+    page = DOCS / "streaming.md"
+    (command,) = re.findall(r"^\$ (printf .* \| wgpr stream lake\.map)$", page.read_text(), re.MULTILINE)
+    answers = run(f"({command}) 2> errors", folder)
+    _replace(page, r"```text\n[^`]*\"model\": \d+\}\n```", f"```text\n{answers}```")
+    columns = '--x "east [km],north [km]" --y "depth [m]"'
+    run(f"wgpr stream stream.map {columns} < monday.csv 2> report", folder)
+    (report,) = re.findall(r"^3,000 rows learned, .*$", (Path(folder) / "report").read_text(), re.MULTILINE)[-1:]
+    _replace(page, r"3,000 rows learned, .*", report)
 
 
 # The simulated lake: words, seeds of the three days, metres of noise, whether the rows come in random order.
@@ -113,6 +125,7 @@ def main() -> None:
         scores = json.loads(run("wgpr evaluate lake.map wednesday.csv --json 2> errors", folder))
         PAGE.write_text(with_scores(page, scores))
         shutil.copy(Path(folder) / "lake.png", PICTURE)
+        write_stream(folder)
     write_lakes()
 
 
