@@ -303,6 +303,22 @@ def test_plot_draws(wgpr, fitted_map, suffix):
     assert Path(f"a.{suffix}").read_bytes().startswith(beginning)
 
 
+def test_plot_of_a_map_needs_only_places_and_that_of_a_line_needs_values(wgpr, fitted_map):
+    survey()[["east", "north"]].to_csv("places.csv", index=False)
+    code, _, said = wgpr("plot", fitted_map, "--spacing", "0.5", "--data", "places.csv", "-o", "a.png")
+    assert (code, Path("a.png").exists()) == (0, True), said
+    survey().to_csv("survey.csv", index=False)
+    wgpr("fit", "survey.csv", "--x", "east", "--y", "depth", *SMALL, "-o", "line.map")
+    code, _, said = wgpr("plot", "line.map", "--data", "places.csv", "-o", "b.png")
+    assert (code, "no column depth; it may be north; name the target with --y" in said) == (1, True), said
+
+
+def test_predict_without_rows_prints_only_the_error(wgpr, fitted_map):
+    Path("empty.csv").write_text("east,north\n")
+    code, out, said = wgpr("predict", fitted_map, "empty.csv")
+    assert (code, out, "there are no rows" in said) == (1, "", True)
+
+
 def test_settings_are_explained(wgpr):
     code, text, _ = wgpr("settings")
     assert (code, all(name in text for name in METHODS)) == (0, True)
@@ -829,8 +845,8 @@ def test_what_was_guessed_is_said(wgpr):
 def test_a_target_of_another_name_is_not_guessed(wgpr, fitted_map):
     before = fitted_map.read_bytes()
     survey(40, seed=1).rename(columns={"depth": "elev"}).to_csv("other.csv", index=False)
-    for command in (["update"], ["evaluate"], ["plot", "-o", "a.png", "--data"]):
-        code, out, said = wgpr(*command[:1], fitted_map, *command[1:], "other.csv")
+    for command in ("update", "evaluate"):
+        code, out, said = wgpr(command, fitted_map, "other.csv")
         told = "wgpr: the data have no column depth; it may be elev; name the target with --y\n"
         assert (code, out, said) == (1, "", told)
     assert fitted_map.read_bytes() == before

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from wgpr.cli import options as opt
-from wgpr.cli.columns import columns_of_map
+from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import inform, print_json, stdout
 from wgpr.cli.lengths import parse_spacing, plan_nodes, steps_of
 from wgpr.cli.query import learn_waiting_rows, read_all
@@ -21,6 +21,7 @@ from wgpr.cli.settings import open_table
 from wgpr.ensemble.evaluation import StepRecord
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.regressors import settings_without_effect
+from wgpr.gp.linalg import Array
 from wgpr.io import container
 from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.files import replace_file
@@ -174,8 +175,14 @@ def plot(
         distances = steps_of(steps, model, fixed)
         if fixed or model.n_features_in_ <= 2:
             plan_nodes(model, edges, steps, fixed)
-    samples = read_all(table, columns_of_map(model, table, opt.split_names(x), y)) if table else None
-    shown = () if samples is None else (samples[:, :-1], samples[:, -1])
+    shown: tuple[Array, ...] = ()
+    if table:  # a line has values of the target, a map only places
+        is_line, places = model.n_features_in_ - len(fixed or ()) == 1, opt.split_names(x)
+        if is_line or y:
+            samples = read_all(table, columns_of_map(model, table, places, y))
+            shown = samples[:, :-1], samples[:, -1]
+        else:
+            shown = (read_all(table, inputs_of_map(model, table, places)),)
     learn_waiting_rows(model)
     with opt.errors_of_usage():
         figure = summary_figure(model, *shown, region=edges, spacing=distances, at=fixed)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -258,9 +258,10 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> N
 
 
 def _write_csv(file: IO[str], names: Sequence[str], chunks: Iterable[Columns], separator: str = ",") -> None:
-    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer, rest = csv.writer(file, delimiter=separator, lineterminator="\n"), iter(chunks)
+    first = list(islice(rest, 1))  # if there is an error instead, nothing is written
     writer.writerow(names)
-    for columns in chunks:
+    for columns in chain(first, rest):
         writer.writerows(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
 
 
