@@ -96,6 +96,16 @@ def wait_until_drawn(page):
         canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))""")
 
 
+def wait_until_refined(page):
+    """Until all nodes of all tiles are drawn."""
+    page.wait_for_function("() => !document.querySelector('canvas.leaflet-tile:not([data-nodes=\"65\"])')")
+    wait_for_a_frame(page)
+
+
+def wait_for_a_frame(page):
+    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+
+
 def test_a_map_is_drawn_with_its_colour_bar(open_page):
     page = open_page("lake")
     wait_until_drawn(page)
@@ -252,6 +262,131 @@ def test_a_unit_in_a_name_is_no_html(open_page, service):
     bar = page.locator(".leaflet-control-scale-line")
     assert "<b>km</b>" in bar.inner_text()
     assert bar.locator("b").count() == 0
+
+
+def transect(n, across=0.0):
+    """Rows (n, 3) of one survey line from west to east, with a standard deviation `across` of its north."""
+    east = np.linspace(0.0, 10.0, n)
+    north = 3.1 + across * np.random.default_rng(0).normal(size=n)
+    return np.column_stack([east, north, 5.0 + np.sin(east)])
+
+
+def legend_numbers(page):
+    return [float(text) for text in page.locator("#legend span").all_inner_texts()]
+
+
+@pytest.mark.parametrize("across", [0.0, 1e-9, 1e-3])
+def test_one_survey_line_is_drawn_as_a_strip(open_page, service, across):
+    name = f"transect{across:g}"
+    learn(service.client, make_map(service.client, name), transect(60, across))
+    page = open_page(name)
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    assert pixels(page)[0] > 2000
+    low, _, high = legend_numbers(page)
+    assert 3.5 < low < high < 7.0
+
+
+def test_a_survey_line_from_south_to_north_is_drawn_as_a_strip(open_page, service):
+    learn(service.client, make_map(service.client, "northward"), transect(60)[:, [1, 0, 2]])
+    page = open_page("northward")
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    assert pixels(page)[0] > 2000
+
+
+def test_tiles_beside_the_ground_may_arrive_first(open_page, service):
+    learn(service.client, make_map(service.client, "beside"), survey(100))
+    held, beside, beside_is_seen = [], [], []
+
+    def hold_ground(route):
+        z, x, y = map(int, re.search(r"/beside/tiles/all/(-?\d+)/(-?\d+)/(-?\d+)", route.request.url).groups())
+        width = 256 * 2.0**-z
+        west, south = x * width, -(y + 1) * width
+        is_ground = all(-width - 0.5 < edge < 10.5 for edge in (west, south))
+        if is_ground and not beside_is_seen:
+            held.append(route)
+        else:
+            beside.append(route)
+            route.continue_()
+
+    page = open_page("empty")
+    page.route("**/maps/beside/tiles/**", hold_ground)
+    page.select_option("#maps", "beside")
+    page.wait_for_function("() => document.querySelector('canvas.leaflet-tile[data-nodes]')")
+    wait_for_a_frame(page)
+    assert held
+    assert beside
+    assert page.locator("#legend span").all_inner_texts() == ["-", "-", "-"]
+    beside_is_seen.append(True)
+    for route in held:
+        route.continue_()
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    low, _, high = legend_numbers(page)
+    assert 2.5 < low < high < 7.5
+
+
+def test_the_colours_stay_if_the_ground_is_out_of_sight(open_page):
+    page = open_page("lake")
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    before = legend_numbers(page)
+    for _ in range(4):
+        page.mouse.move(750, 400)
+        page.mouse.down()
+        page.mouse.move(50, 400, steps=3)
+        page.mouse.up()
+        page.wait_for_timeout(500)
+    wait_until_refined(page)
+    assert pixels(page)[0] == 0
+    assert legend_numbers(page) == before
+
+
+def test_tiles_of_the_map_before_leave_the_legend_alone(open_page):
+    held = []
+    page = open_page("empty")
+    page.route("**/maps/lake/tiles/**", lambda route: held.append(route))
+    page.select_option("#maps", "lake")
+    page.wait_for_selector("canvas.leaflet-tile", state="attached")
+    page.select_option("#maps", "line")
+    page.wait_for_selector("#line canvas")
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(1500)
+    assert held
+    assert page.locator("#legend").is_hidden()
+
+
+# Whether a track or a boat is drawn, on the canvas above the tiles.
+HAS_TRACK = """() => {
+    const canvas = document.querySelector(".leaflet-overlay-pane canvas");
+    if (!canvas) return false;
+    return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
+}"""
+
+
+def test_a_map_without_forecasts_or_track_shows_none(browser, tmp_path):
+    """Forecasts and track are of rows since the start of the service."""
+    with running(tmp_path) as first:
+        learn(first.client, make_map(first.client, "lake"), survey(100))
+    with running(tmp_path) as service:
+        learn(service.client, make_map(service.client, "geo"), survey(100))
+        page = browser.new_page()
+        page.goto(f"{service.url}/#geo")
+        page.wait_for_function("() => document.querySelector('#coverage').innerText.includes('%')")
+        page.wait_for_function(HAS_TRACK)
+        assert service.client.get("/maps/lake/track").json() == []
+        page.select_option("#maps", "lake")
+        page.wait_for_function("() => document.title.startsWith('lake')")
+        wait_until_drawn(page)
+        page.wait_for_timeout(1000)
+        assert page.locator("#coverage").inner_text() == "-"
+        assert not page.evaluate(HAS_TRACK)
+        learn(service.client, "/maps/lake", survey(30, seed=1))
+        page.wait_for_function("() => document.querySelector('#coverage').innerText.includes('%')")
+        page.wait_for_function(HAS_TRACK)
+        page.close()
 
 
 def test_an_empty_map_says_so(open_page):

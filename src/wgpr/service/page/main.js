@@ -125,7 +125,7 @@ function showNumbers({ rows_seen, rows_learned, models, forecasts }) {
   const waiting = rows_seen - rows_learned;
   element("rows").textContent = rows_learned.toLocaleString("en") + (waiting > 1000 ? ` (+${waiting.toLocaleString("en")})` : "");
   element("models").textContent = models.toLocaleString("en");
-  if (forecasts?.coverage != null) element("coverage").textContent = `${(100 * forecasts.coverage).toFixed(1)} %`;
+  element("coverage").textContent = forecasts?.coverage == null ? "-" : `${(100 * forecasts.coverage).toFixed(1)} %`;
 }
 
 // The value under the pointer

@@ -6,6 +6,7 @@ import { mapPath, request } from "./service.js";
 const NODES = 65; // along a side of a tile; neighbouring tiles share their edges
 const COARSE = 33; // of a new tile, which is drawn at once, and then fetched with all nodes
 const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
+const NARROWEST = 1 / 20; // of the ground: its shorter side by the longer, so that a single survey line is a strip
 const METRES_OF_DEGREE = 111_320; // of a great circle
 const L = () => window.L;
 
@@ -43,8 +44,12 @@ export class Surface {
     this.fit();
   }
 
+  /** Later answers to requests for tiles are dropped. */
   remove() {
+    clearTimeout(this.refreshing);
+    this.stale.clear();
     this.map.remove();
+    this.tiles.clear();
   }
 
   _pointAtCentre(pointed) {
@@ -59,9 +64,8 @@ export class Surface {
 
   /** Show the whole extent, unless the user has moved the map. */
   fit() {
-    const extent = this.summary.plane;
-    if (!extent || !this.isFollowing) return;
-    const [[west, east], [south, north]] = extent;
+    if (!this.summary.plane || !this.isFollowing) return;
+    const [west, south, east, north] = this._ground();
     const bounds = L().latLngBounds([south, west], [north, east]);
     if (!this.bounds || !this.bounds.contains(bounds)) {
       this.bounds = bounds.pad(0.12);
@@ -178,41 +182,53 @@ export class Surface {
 
   _draw() {
     const tiles = [...this.tiles.values()].filter((tile) => tile.planes);
+    if (!tiles.length) return;
     const latent = Math.max(...tiles.map((tile) => maximum(plane(tile, LATENT))), 1e-300);
-    const [low, high] = this._range(tiles, latent);
+    const { low, high } = this._range(tiles, latent);
     for (const tile of tiles) {
       drawTile(tile, { layer: this.layer, low, high, latent, edges: this._edges(tile.coords), ground: this._ground() });
     }
     this._drawLegend(low, high);
   }
 
-  /** The ground that is drawn: the extent of the rows and a little more. */
+  /** The ground that is drawn: the extent of the rows and a little more; no narrower than a strip. */
   _ground() {
     const [[west, east], [south, north]] = this.summary.plane;
-    const [dx, dy] = [0.015 * (east - west), 0.015 * (north - south)];
-    return [west - dx, south - dy, east + dx, north + dy];
+    const [width, height] = [east - west, (north - south) / this.aspect];
+    const least = NARROWEST * Math.max(width, height);
+    const [dx, dy] = [width, height].map((side) => Math.max(0.015 * side, (least - side) / 2));
+    return [west - dx, south - dy * this.aspect, east + dx, north + dy * this.aspect];
   }
 
   /** The range of the colours: that of the known ground. It changes only if it must, so that colours do not flicker. */
   _range(tiles, latent) {
+    const known = this.range?.layer === this.layer ? this.range : null;
+    const seen = this._seenRange(tiles, this.layer === "std" ? Infinity : 0.7 * latent, 3) ?? this._seenRange(tiles, Infinity, 1);
+    if (!seen) return known ?? { low: NaN, high: NaN };
+    const [low, high] = seen;
+    const width = high - low;
+    const isFitting = known && low >= known.low - 0.02 * width && high <= known.high + 0.02 * width
+      && width > 0.8 * (known.high - known.low);
+    if (!isFitting) this.range = { layer: this.layer, low, high };
+    return this.range;
+  }
+
+  /** The range of the layer on the ground that is less uncertain than a limit, at every few nodes; null if none lies there. */
+  _seenRange(tiles, limit, step) {
     let [low, high] = [Infinity, -Infinity];
     for (const tile of tiles) {
       const [values, unknown] = [plane(tile, this.layer === "std" ? STD : MEAN), plane(tile, LATENT)];
       const isInside = insideOf(this._edges(tile.coords), this._ground());
-      for (let i = 0; i < values.length; i += 3) {
-        if (isInside(i) && (this.layer === "std" || unknown[i] < 0.7 * latent)) {
+      for (let i = 0; i < values.length; i += step) {
+        if (isInside(i) && unknown[i] < limit) {
           low = Math.min(low, values[i]);
           high = Math.max(high, values[i]);
         }
       }
     }
-    if (!(high > low)) [low, high] = [low - 1 || 0, low + 1 || 1];
-    const known = this.range?.layer === this.layer ? this.range : null;
-    const width = high - low;
-    const isFitting = known && low >= known.low - 0.02 * width && high <= known.high + 0.02 * width
-      && width > 0.8 * (known.high - known.low);
-    if (!isFitting) this.range = { layer: this.layer, low, high };
-    return [this.range.low, this.range.high];
+    if (low > high) return null;
+    const margin = low < high ? 0 : Math.max(1, 1e-3 * Math.abs(low));
+    return [low - margin, high + margin];
   }
 
   _drawLegend(low, high) {
@@ -244,7 +260,8 @@ export class Surface {
 
   /** The track in pieces: a jump is no line. A place alone is drawn as a point. */
   _pieces() {
-    const [width, height] = this.summary.plane.map(([low, high]) => high - low || 1);
+    const [west, south, east, north] = this._ground();
+    const [width, height] = [east - west, north - south];
     const pieces = [];
     this.points.forEach(([x, y], index) => {
       const [u, v] = this.points[index - 1] ?? [Infinity, Infinity];
@@ -264,7 +281,7 @@ export class Surface {
 
   showTrack(isShown) {
     for (const layer of [this.track, this.boat]) {
-      if (isShown) layer.addTo(this.map);
+      if (isShown && this.points.length) layer.addTo(this.map);
       else layer.remove();
     }
   }
@@ -340,11 +357,12 @@ function drawTile(tile, { layer, low, high, latent, edges, ground }) {
   const table = TABLES[layer] ?? TABLES.mean;
   const isInside = insideOf(edges, ground);
   for (let i = 0; i < values.length; i++) {
+    if (!isInside(i)) continue; // transparent
     const share = Math.max(0, Math.min(1, (values[i] - low) / (high - low)));
     const colour = layer === "model" ? modelColour(owners[i]) : table[Math.round(255 * share)];
     image.data.set(colour, 4 * i);
     const known = layer === "std" ? 1 : Math.max(0.15, Math.min(1, (1.05 - unknown[i] / latent) / 0.45));
-    image.data[4 * i + 3] = isInside(i) ? 255 * known : 0;
+    image.data[4 * i + 3] = 255 * known;
   }
   const { canvas } = tile;
   canvas.style.imageRendering = layer === "model" ? "pixelated" : "auto";
