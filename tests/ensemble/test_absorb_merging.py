@@ -110,6 +110,15 @@ def test_the_pair_that_agrees_is_merged():
     assert merged.models[2].n_seen == 120
 
 
+def test_a_merger_is_judged_by_both_models(monkeypatch):
+    """The first of a pair may hardly notice a merger that changes the second."""
+    learner, ensemble = on_a_line(np.sin, np.sin, np.sin, np.sin)
+    means = [model.posterior(model.inputs).mean.tobytes() for model in ensemble.models]
+    costs = dict(zip(means, [0.0, 10.0, 1.0, 1.0], strict=True))
+    monkeypatch.setattr("wgpr.ensemble.absorb.squared_wasserstein", lambda old, new: costs[old.mean.tobytes()])
+    assert merge_down(ensemble, learner, 3)[1] == ((2, 3),)
+
+
 def test_predictions_of_those_that_agree_move_little():
     learner, ensemble = on_a_line(np.sin, np.sin)
     (model,) = merge_down(ensemble, learner, 1)[0].models
