@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import threading
-import time
 import tty
 from collections import Counter
 
@@ -356,11 +355,20 @@ def wait_for(stream, pattern):
 def test_stream_takes_datagrams():
     with child("stream", "lake.map", "--nmea", "udp://:0", "--report-every", "100", *QUICK) as process:
         port = int(wait_for(process.stderr, r"listening on udp://127\.0\.0\.1:(\d+)")[1])
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            for line in whole_sentences(420):
-                sender.sendto(line.strip(), ("127.0.0.1", port))
-                time.sleep(0.0005)
-            wait_for(process.stderr, "^100 rows learned")
+        is_done = threading.Event()
+
+        def send():  # many more than needed: a busy machine loses some
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                for line in whole_sentences(10_000):
+                    sender.sendto(line.strip(), ("127.0.0.1", port))
+                    if is_done.wait(0.0005):
+                        return
+
+        sending = threading.Thread(target=send, daemon=True)
+        sending.start()
+        wait_for(process.stderr, "^100 rows learned")
+        is_done.set()
+        sending.join()
         os.kill(process.pid, 2)
         assert exit_code(process) == 0
     assert load("lake.map").n_samples_seen_ >= 100
