@@ -229,6 +229,9 @@ def test_a_map_loads_without_pyproj(monkeypatch):
 
 def test_degrees_are_not_taken_for_metres():
     model = learned(survey())
+    for call in (model.predict, model.model_index, lambda X: model.partial_fit(X, [1.0])):
+        with pytest.raises(ValueError, match=r"east_of_origin, north_of_origin: name the columns so"):
+            call([[logs.LONGITUDE, logs.LATITUDE]])
     with pytest.raises(ValueError, match="feature names"):
         model.predict(pd.DataFrame({"longitude": [logs.LONGITUDE], "latitude": [logs.LATITUDE]}))
     frame = pd.DataFrame({"latitude": [logs.LATITUDE], "longitude": [logs.LONGITUDE]})
@@ -481,9 +484,6 @@ def test_places_near_a_map_are_plausible():
     assert "perhaps easting and northing are swapped" in known.far(metres[:, [1, 0, 2]], 0, 0).text
 
 
-def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):
-    rows = survey(60) + np.array([151.2 - logs.LONGITUDE, -33.9 - logs.LATITUDE, 0.0])
-    write("a.csv", rows[:50])
 def write_degrees(name, rows):
     write(name, rows, ["lon", "lat", "depth"])
 
@@ -538,6 +538,9 @@ def test_honest_surveys_in_degrees_without_a_system_raise_no_doubts(wgpr):
         assert (code, "far outside" in told) == (0, False), told
 
 
+def test_a_latitude_beyond_the_pole_may_be_a_longitude(wgpr):
+    rows = survey(60) + np.array([151.2 - logs.LONGITUDE, -33.9 - logs.LATITUDE, 0.0])
+    write("a.csv", rows[:50])
     write("b.csv", rows[50:, [1, 0, 2]])
     wgpr("fit", "a.csv", "-o", "bay.map", *QUICK)
     code, _, told = wgpr("update", "bay.map", "b.csv")

@@ -185,9 +185,18 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         plain = self._plain(X)
         if plain is not None:
             return plain
+        self._check_named(X)
         queries = _checked_inputs(X, self)
         validate_data(self, X, reset=False, skip_check_array=True)
         return queries
+
+    def _check_named(self, X: Any) -> None:
+        """Refuse inputs without names if the estimator has a coordinate reference system: degrees would be metres."""
+        if self.crs_ is not None and not hasattr(X, "columns"):
+            raise ValueError(
+                f"X has no names of columns, and the map has a coordinate reference system ({self.crs_}). Inputs are "
+                f"{', '.join(self.feature_names_in_)}: name the columns so, or ask wgpr.predict_at for other places"
+            )
 
     def _plain(self, X: Any) -> Array | None:
         """The numbers (n, d) of an array or a frame that needs no further check; None if it needs one.
@@ -222,6 +231,8 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
         plain_targets = None if plain is None else _plain_targets(y, plain)
         if plain is not None and plain_targets is not None:
             return plain.copy(), self._in_known_shape(plain_targets.copy())
+        if not reset:
+            self._check_named(X)
         rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         n_features = self._method().n_features
