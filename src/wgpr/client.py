@@ -311,6 +311,7 @@ def _problem(response: httpx.Response) -> MapServiceError:
     try:
         content = response.json()
         detail, line, column = content["detail"], content.get("line"), content.get("column")
+        detail = re.sub(r"make it with PUT /maps/\S+$", "make it with Map.create(inputs, target)", detail)
     except (ValueError, KeyError, TypeError, AttributeError):
         detail, line, column = f"{response.url} answers {response.status_code} {response.reason_phrase}", None, None
     problem = MapServiceError(detail, response.status_code, line=line, column=column)

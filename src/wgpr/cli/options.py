@@ -68,7 +68,12 @@ Crs = Annotated[
         "they are. Needs wgpr[geo].",
     ),
 ]
-Region = Annotated[str, typer.Option(metavar="W,E,S,N", help="In the units of the data. By default their range.")]
+Region = Annotated[
+    str,
+    typer.Option(
+        metavar="W,E,S,N", help="In the units of the data. By default their range and 2 % of it on each side."
+    ),
+]
 Spacing = Annotated[str, typer.Option(metavar="S", help="Distance between grid nodes: S, or SX,SY; or lengths: 5m.")]
 MaskStd = Annotated[
     float | None, typer.Option(metavar="S", help="No data where the standard deviation of an observation is above S.")
