@@ -1,16 +1,18 @@
 """A bounded ensemble: never more models than allowed, no row lost, and those that agree become one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from streams import BATCH, published, small, travelling
 from wgpr import Always, Evidence, Hyperparameters, KernelDistance, SquaredExponential, Wasserstein
-from wgpr.ensemble.absorb import absorb, merge_down
+from wgpr.ensemble.absorb import _close_pairs, absorb, merge_down
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.evaluation import BatchEvaluation
 from wgpr.gp.exact import ExactLearner
+from wgpr.gp.linalg import NotFactorizableError
 from wgpr.gp.sparse import SparseLearner
 
 KERNEL = SquaredExponential()
@@ -133,6 +135,32 @@ def test_hyperparameters_are_those_of_the_model_that_has_seen_more(larger):
     models = [replace(model, n_seen=100 if number == larger else 60) for number, model in enumerate(ensemble.models)]
     (merged,) = merge_down(Ensemble.of(models, 1), learner, 1)[0].models
     np.testing.assert_array_equal(merged.theta.to_log(), models[larger].theta.to_log())
+
+
+class Failing(SparseLearner):
+    """Merges no model that has seen 60 rows."""
+
+    def merge(self, model, other):
+        if model.n_seen == 60:
+            raise NotFactorizableError
+        return super().merge(model, other)
+
+
+def test_pairs_that_cannot_be_merged_are_left_out():
+    _, ensemble = on_a_line(np.sin, np.sin, lambda x: 3.0 + np.sin(30.0 * x), np.cos)
+    learner = Failing(KERNEL, max_iter=20)
+    assert merge_down(ensemble, learner, 3) == (ensemble, ())
+    models = [replace(model, n_seen=60 if number < 3 else 70) for number, model in enumerate(ensemble.models)]
+    assert merge_down(Ensemble.of(models, 1), learner, 3)[1] == ((2, 3),)
+
+
+def test_close_pairs_are_close_in_length_scales():
+    places, lengthscales = (
+        np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 3.0], [103.0, 30.0]]),
+        np.tile([1000.0, 1.0], (4, 1)),
+    )
+    pairs = _close_pairs(SimpleNamespace(input_means=places, lengthscales=lengthscales))
+    assert pairs == [(0, 1), (0, 2), (2, 3)]
 
 
 def test_models_at_the_same_place_can_be_merged():
