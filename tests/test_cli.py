@@ -385,12 +385,25 @@ def test_maps_of_several_robots_become_one(wgpr):
     assert abs(float(offset) - 2.0) < max(0.1, 3.0 * float(std))
     assert "merged 2 maps: 300 rows" in said
     assert "saved: both.map" in said
-    assert wgpr("merge", "west.map", "east.map", "-o", "both.map")[0] == 0
+    code, _, said = wgpr("merge", "west.map", "east.map", "-o", "both.map")
+    assert (code, "east.map and west.map differ by a constant offset; --align" in said) == (0, True)
     assert Path("both.map~").exists()
     for table in ("east.csv", "west.csv"):
         code, _, said = wgpr("update", "both.map", table)
         assert (code, "learned before" in said) == (1, True)
     assert wgpr("update", "both.map", "east.csv", "--force")[0] == 0
+
+
+def test_merge_warns_of_no_offset_without_one(wgpr):
+    for name, seed, east in (("a", 0, 0.0), ("b", 1, 0.0), ("far", 2, 1e4)):
+        survey(150, seed=seed).assign(east=lambda f, east=east: f["east"] + east).to_csv(f"{name}.csv", index=False)
+        assert wgpr("fit", f"{name}.csv", "-o", f"{name}.map")[0] == 0
+    Path("copy.map").write_bytes(Path("a.map").read_bytes())
+    for other in ("b", "far", "copy"):
+        code, _, said = wgpr("merge", "a.map", f"{other}.map", "-o", f"a_and_{other}.map")
+        assert (code, "offset" in said) == (0, False), said
+    code, _, said = wgpr("merge", "a.map", "copy.map", "--align", "-o", "aligned.map")
+    assert (code, "copy.map reads +0 +- 0 more than a.map" in said) == (0, True), said
 
 
 # Errors

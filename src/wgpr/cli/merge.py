@@ -1,5 +1,6 @@
 """`wgpr merge`: one map of several."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,15 @@ import numpy as np
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.saving import map_writer, read_map
-from wgpr.fleet.merge import merge_named
+from wgpr.fleet.merge import apparent_offsets, merge_named
+from wgpr.fleet.offsets import Offset
 from wgpr.io.grids import target_name
 from wgpr.labels import Label
+
+# An offset between maps is told if it is so many times its standard deviation.
+_N_DEVIATIONS = 5.0
 
 
 def merge(
@@ -45,3 +50,12 @@ def merge(
         rows, models = format_count(model.n_samples_seen_, "row"), format_count(model.n_models_, "model")
         inform(f"merged {format_count(len(maps), 'map')}: {rows}, {models}")
         writer.save(model)
+        if not align:
+            _warn_of_offsets(map_files, apparent_offsets(maps))
+
+
+def _warn_of_offsets(map_files: list[Path], offsets: Sequence[Offset]) -> None:
+    for path, each in zip(map_files, offsets, strict=False):
+        if (np.abs(each.offset) > _N_DEVIATIONS * np.asarray(each.std)).any():
+            fault = f"where the maps overlap, {path} and {map_files[0]} differ by a constant offset"
+            warn(f"{fault}; --align tells it and undoes it")

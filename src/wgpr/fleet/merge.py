@@ -1,6 +1,7 @@
 """One map of several: `merge` (docs/fleet.md)."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,9 +52,15 @@ def merge_named(maps: Sequence[Any], names: Sequence[str], *, align: bool = Fals
     """As `merge`. names : of the maps, for errors."""
     _check(maps, names, align)
     with one_blas_thread():
-        return _merged(
-            maps, [_Member.of(*each, maps[0]) for each in zip(range(len(maps)), names, maps, strict=True)], align
-        )
+        return _merged(maps, names, align)
+
+
+def apparent_offsets(maps: Sequence[Any]) -> tuple[Offset, ...]:
+    """The offsets that `align` subtracts, of maps that can be merged; empty if they cannot be estimated."""
+    with one_blas_thread(), suppress(ValueError):
+        order, _, places, plan = _planned(maps, [""] * len(maps))
+        return _aligned(plan, places, order)[1]
+    return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +91,22 @@ def _shift_of_origin(estimator: Any, first: Any) -> Array:
     return shift
 
 
-def _merged(maps: Sequence[Any], members: Sequence[_Member], align: bool) -> Any:
+def _planned(maps: Sequence[Any], names: Sequence[str]) -> tuple[list[_Member], list[Source], list[int], Plan]:
+    """The maps, those with most rows first, their sources and places as `_sources` has them, and the plan of all."""
+    members = [_Member.of(*each, maps[0]) for each in zip(range(len(maps)), names, maps, strict=True)]
     order = sorted(members, key=lambda member: -member.state.n_seen)
-    base, settings = order[0], maps[0]._method().settings
     sources, places = _sources(order)
-    plan = planned(sources, settings.sizes(base.territories.n_features)[0])
+    size = maps[0]._method().settings.sizes(order[0].territories.n_features)[0]
+    return order, sources, places, planned(sources, size)
+
+
+def _merged(maps: Sequence[Any], names: Sequence[str], align: bool) -> Any:
+    order, sources, places, plan = _planned(maps, names)
     result = copy(maps[0])
     if align:
-        plan, offsets, stds = _aligned(plan, places, order)
-        result.offsets_ = tuple(
-            _for_user(offset, float(std), base.units) for offset, std in zip(offsets, stds, strict=True)
-        )
-    result._state = _state(order, united(plan, settings, _n_rows(sources), base.state.n_steps))
+        plan, result.offsets_ = _aligned(plan, places, order)
+    settings, n_steps = maps[0]._method().settings, order[0].state.n_steps
+    result._state = _state(order, united(plan, settings, _n_rows(sources), n_steps))
     _take_names(result, maps)
     return result
 
@@ -234,8 +245,8 @@ def _converted_cuts(node: Node, own: Units, units: Units) -> Node:
 # Offsets
 
 
-def _aligned(plan: Plan, places: Sequence[int], order: Sequence[_Member]) -> tuple[Plan, Array, Array]:
-    """The plan with values as the sensor of the first map has them; offsets (r, k) of all maps, and deviations (r,)."""
+def _aligned(plan: Plan, places: Sequence[int], order: Sequence[_Member]) -> tuple[Plan, tuple[Offset, ...]]:
+    """The plan with values as the sensor of the first map has them, and the offsets of all maps."""
     first = next(place for place, member in zip(places, order, strict=True) if member.number == 0)
     try:
         offsets, stds = estimated_offsets(plan.leaves, max(places) + 1, first)
@@ -252,7 +263,8 @@ def _aligned(plan: Plan, places: Sequence[int], order: Sequence[_Member]) -> tup
     of_maps = [
         place for _, place in sorted((member.number, place) for place, member in zip(places, order, strict=True))
     ]
-    return Plan(plan.cuts, leaves), offsets[of_maps], stds[of_maps]
+    units = order[0].units
+    return Plan(plan.cuts, leaves), tuple(_for_user(offsets[place], float(stds[place]), units) for place in of_maps)
 
 
 def _shifted(piece: Piece, offset: Array) -> Piece:

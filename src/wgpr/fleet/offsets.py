@@ -11,6 +11,7 @@ the regions claim: one region may claim too much.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,8 @@ def estimated_offsets(leaves: Sequence[Sequence[Piece]], n_maps: int, reference:
     regions = list(_regions(leaves, n_maps))
     if apart := sorted(set(range(n_maps)) - _connected(regions, reference)):
         raise NoOverlapError(apart)
+    if n_maps == 1:  # the others are copies of it
+        return np.zeros((1, next(iter(chain(*leaves))).territory.data.t.shape[1])), np.zeros(1)
     weights, scale = np.ones(len(regions)), 1.0
     n_free = np.array([region.n_robots - 1 for region in regions])
     for _ in range(_N_STEPS):
