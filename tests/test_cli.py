@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from command_line import NAMES, SETTINGS, SMALL, child, exit_code, survey, write_survey
 from streams import assert_same_learning
-from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, load
+from wgpr import LocalGPRegressor, StreamingGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, plan_nodes
@@ -529,7 +529,7 @@ def test_verbose_shows_the_traceback(wgpr):
 
 
 def test_version_and_help(wgpr):
-    assert wgpr("--version")[:2] == (0, "0.1.0\n")
+    assert wgpr("--version")[:2] == (0, f"{__version__}\n")
     commands = ("demo", "fit", "update", "stream", "predict", "grid", "evaluate", "info", "plot", "settings")
     listed = wgpr("--help")[1]
     for command in (*commands, "compact", "diff", "apply", "merge"):
