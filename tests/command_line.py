@@ -23,7 +23,7 @@ def _run_child(arguments, descriptors, others, is_ignoring_interrupts):
     for other in others:
         os.close(other)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-    # A shell may have told pytest, as a job in the background, to ignore Ctrl-C, and nohup to ignore the end of a session.
+    # A shell may have told pytest, as a job in the background, to ignore Ctrl-C; nohup ignores the end of a session.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignoring_interrupts else signal.default_int_handler)
     sys.argv = ["wgpr", *map(str, arguments)]
