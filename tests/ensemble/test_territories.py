@@ -446,3 +446,13 @@ def test_whitened_errors_of_every_row_but_the_first(many):
     errors = np.concatenate(whitened)
     assert 0.7 < np.sqrt(np.mean(errors**2)) < 1.4
     assert [record.number for record in records] == list(range(len(records)))
+
+
+def test_a_territory_is_looked_at_as_soon_as_it_has_too_many_data():
+    """Not before, and by the first row too many; here no fit is due."""
+    X = np.linspace(0.0, 9.0, 147)[:, None]
+    model = replace(Territory.begin(RQ, X, np.sin(X), np.ones(147)), n_fitted=10**6)
+    learning = Learning(Territories.of([model], 0), TerritorySettings(RQ), 0)
+    assert learning.room(model) == 150
+    assert learning._first_due(model, np.zeros((9, 1)), np.ones(9)) == 3
+    assert learning._first_due(model, np.zeros((3, 1)), np.ones(3)) is None
