@@ -14,6 +14,7 @@ from wgpr import (
     WGPRegressor,
 )
 from wgpr.datasets import DATASETS, load, two_regimes
+from wgpr.estimators.units import Units
 
 STREAMING = [published, WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor]
 ALL = [*STREAMING, SparseGPRegressor]
@@ -117,3 +118,10 @@ def test_distances_and_evidences_are_told_in_the_users_units():
     np.testing.assert_allclose([*other.w_old, *other.w_new], 100 * np.array([*one.w_old, *one.w_new]))
     evidences = [np.array([*record.evidence, record.evidence_new]) for record in (one, other)]
     np.testing.assert_allclose(evidences[1], evidences[0] - 100 * np.log(10.0))
+
+
+def test_a_number_for_several_outputs_has_no_unit():
+    X, y = np.linspace(0.0, 1.0, 50)[:, None], 40.0 * np.sin(np.arange(50.0))[:, None]
+    one, two = (Units.of(X, np.tile(y, n_outputs), is_isotropic=False) for n_outputs in (1, 2))
+    assert one.target_unit == np.ravel(one.target_scale)[0] > 10.0
+    assert two.target_unit == 1.0
