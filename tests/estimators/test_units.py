@@ -125,3 +125,17 @@ def test_a_number_for_several_outputs_has_no_unit():
     one, two = (Units.of(X, np.tile(y, n_outputs), is_isotropic=False) for n_outputs in (1, 2))
     assert one.target_unit == np.ravel(one.target_scale)[0] > 10.0
     assert two.target_unit == 1.0
+
+
+@pytest.mark.parametrize("is_isotropic", [True, False])
+def test_inputs_come_back_to_the_user(is_isotropic):
+    X = np.random.default_rng(0).normal([5.0, -300.0], [1.0, 100.0], (50, 2))
+    units = Units.of(X, X[:, 0], is_isotropic=is_isotropic)
+    np.testing.assert_allclose(units.inputs_for_user(units.inputs(X)), X, rtol=1e-6)
+
+
+def test_the_scale_of_nearly_constant_targets_is_that_of_the_others():
+    y = np.zeros(50)
+    y[::10] = 3e5
+    units = Units.of(np.linspace(0.0, 1.0, 50)[:, None], y)
+    assert units.target_scale == pytest.approx(3e5 * np.sqrt(0.1))
