@@ -1,4 +1,4 @@
-"""Checks of settings: an error names the setting, what it must be, and what it was. Modules of extras."""
+"""Checks of settings and of installed modules: an error names what is wrong, and what it must be or how to get it."""
 
 from importlib import import_module
 from math import inf

@@ -4,7 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.gp.linalg import Array, cholesky_identity_plus, inner, log_determinant, n_outputs, solve_lower, square_root
+from wgpr.gp.linalg import (
+    Array,
+    cholesky_jittered_if_needed,
+    inner,
+    log_determinant,
+    n_outputs,
+    solve_lower,
+    square_root,
+)
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -31,6 +39,6 @@ def squared_wasserstein(p: Gaussian, q: Gaussian) -> float:
 
 def log_density(errors: Array, covariance: Array) -> float:
     """Log density of errors (n, k) with mean zero and a covariance (n, n), with jitter if that is ill-conditioned."""
-    L = cholesky_identity_plus(covariance)
+    L = cholesky_jittered_if_needed(covariance)
     whitened = solve_lower(L, errors)
     return -0.5 * float(inner(whitened, whitened) + errors.shape[1] * log_determinant(L) + errors.size * LOG_2PI)

@@ -101,8 +101,8 @@ def cholesky_with_jitter(K: Array) -> tuple[Array, float]:
     raise NotFactorizableError(f"not positive definite with a relative jitter of {JITTERS[-1]:g}")
 
 
-def cholesky_identity_plus(S: Array) -> Array:
-    """Lower factor of `S = I + A` (n, n) for positive semi-definite A, with jitter if A is ill-conditioned."""
+def cholesky_jittered_if_needed(S: Array) -> Array:
+    """Lower factor of `S` (n, n), such as `I + A` with a positive semi-definite A; with jitter if it is needed."""
     try:
         return cholesky(S)
     except NotFactorizableError:

@@ -20,7 +20,7 @@ from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
     Indices,
-    cholesky_identity_plus,
+    cholesky_jittered_if_needed,
     cholesky_with_jitter,
     column_squares,
     diagonal,
@@ -134,7 +134,7 @@ class Posterior:
     def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> None:
         self.kernel, self.theta, self.mean = kernel, theta, mean
         q = np.sqrt(data.precision)
-        self._set(data, q, cholesky_identity_plus(_scaled_covariance(kernel.covariance(theta, data.Z), q)))
+        self._set(data, q, cholesky_jittered_if_needed(_scaled_covariance(kernel.covariance(theta, data.Z), q)))
 
     def _set(self, data: PseudoData, q: Array, L: Array) -> None:
         self.data, self._q, self._L = data, q, L
@@ -149,7 +149,7 @@ class Posterior:
         V = self._whitened(more.Z)[1] * q
         S = _scaled_covariance(self.kernel.covariance(self.theta, more.Z), q) - V.T @ V
         n, L = len(self.data), np.zeros((len(self.data) + len(more),) * 2, order="F")
-        L[:n, :n], L[n:, :n], L[n:, n:] = self._L, V.T, cholesky_identity_plus(S)
+        L[:n, :n], L[n:, :n], L[n:, n:] = self._L, V.T, cholesky_jittered_if_needed(S)
         other = copy(self)
         other._set(PseudoData.union(self.data, more), np.concatenate([self._q, q]), L)
         return other
@@ -195,7 +195,7 @@ def thin(
     """
     q, K = np.sqrt(data.precision), kernel.covariance(theta, data.Z)
     B = _scaled_covariance(K, q)
-    L = cholesky_identity_plus(B)
+    L = cholesky_jittered_if_needed(B)
     information = float(np.log(L.diagonal())[data.is_row].sum())  # of the rows, given what was known before
     max_loss = max(_LOST_INFORMATION * information, _LOST_PER_ROW * float(data.is_row.sum()))
     order, missed = _greedy_order(B)
@@ -284,7 +284,7 @@ def _match_variances(K: Array, variance: Array, start: Array, tolerance: float) 
     precision = start.clip(least, most)
     for _ in range(_MAX_NEWTON_STEPS):
         q = np.sqrt(precision)
-        C = _lower_inverse(cholesky_identity_plus(_scaled_covariance(K, q)))
+        C = _lower_inverse(cholesky_jittered_if_needed(_scaled_covariance(K, q)))
         np.negative(C, out=C)
         diagonal(C)[:] += 1.0
         C /= q
@@ -294,7 +294,7 @@ def _match_variances(K: Array, variance: Array, start: Array, tolerance: float) 
             break
         C *= C
         diagonal(C)[:] *= 1.0 + 1e-8
-        L = cholesky_identity_plus(C)
+        L = cholesky_jittered_if_needed(C)
         step = solve_lower_transposed(L, solve_lower(L, (c - variance)[:, None]))[:, 0]
         length = 1.0
         while (precision + length * step <= 0.1 * precision).any() and length > 1e-3:
@@ -314,11 +314,11 @@ def _log_det_of_scaled(inverse: Array, kept: Indices) -> float:
     rows, columns = np.maximum.outer(kept, kept), np.minimum.outer(kept, kept)
     S = -inverse[rows, columns]
     diagonal(S)[:] += 1.0
-    return log_determinant(cholesky_identity_plus(S))
+    return log_determinant(cholesky_jittered_if_needed(S))
 
 
 def _log_det_of_sites(K: Array, precision: Array) -> float:
     """`log|C|` of the posterior covariance `(K^-1 + diag(precision))^-1`."""
     q = np.sqrt(precision)
-    inverse = _lower_inverse(cholesky_identity_plus(_scaled_covariance(K, q)))
+    inverse = _lower_inverse(cholesky_jittered_if_needed(_scaled_covariance(K, q)))
     return _log_det_of_scaled(inverse, np.arange(len(K))) - float(np.log(precision).sum())

@@ -12,7 +12,7 @@ from wgpr.gp.hyperparameters import default_hyperparameters as default_theta
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
     Array,
-    cholesky_identity_plus,
+    cholesky_jittered_if_needed,
     columns,
     inner,
     log_determinant,
@@ -89,7 +89,7 @@ class SparseModel(LocalModel):
         `L^-T (I - B^-1) L^-1 = R^T (I + U U^T)^-1 R`, with `U = R L`: one product a query in place of two solves.
         """
         U = self.summary.R @ self.L
-        H = solve_lower(cholesky_identity_plus(plus_identity(U @ U.T)), self.summary.R)
+        H = solve_lower(cholesky_jittered_if_needed(plus_identity(U @ U.T)), self.summary.R)
         beta = solve_lower_transposed(self.L, columns(self.alpha))
         return H, beta.reshape(self.alpha.shape)
 
