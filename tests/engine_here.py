@@ -30,7 +30,7 @@ class EngineHere(Engine):
             future.set_exception(WorkerDiedError("killed"))
         return future
 
-    def result(self, worker, future):
+    def result(self, future):
         return future.result()
 
     def kill(self, worker):

@@ -193,7 +193,7 @@ class Coordinator:
 
     def _result(self, worker: int, call: "Future[Any]") -> Any:
         try:
-            result = self._engine.result(worker, call)
+            result = self._engine.result(call)
         except WorkerDiedError as error:
             self._note_death(worker, error)
             raise

@@ -32,7 +32,7 @@ class Engine(ABC):
         """Call a method of `Worker` and return at once."""
 
     @abstractmethod
-    def result(self, worker: int, future: "Future[Any]") -> Any:
+    def result(self, future: "Future[Any]") -> Any:
         """Wait for a call. Raises `WorkerDiedError` if the worker has died; it is started again then."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class ProcessEngine(Engine):
             future.set_exception(error)
             return future
 
-    def result(self, worker: int, future: "Future[Any]") -> Any:
+    def result(self, future: "Future[Any]") -> Any:
         from loky.process_executor import BrokenProcessPool
 
         try:
@@ -126,7 +126,7 @@ class RayEngine(Engine):
         future: Future[Any] = self._actors[worker].call.remote(method, *arguments).future()
         return future
 
-    def result(self, worker: int, future: "Future[Any]") -> Any:
+    def result(self, future: "Future[Any]") -> Any:
         from ray.exceptions import RayActorError, RayTaskError
 
         try:
