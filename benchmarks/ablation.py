@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 import streams
-from common import ROOT, Record, Results, put_between, require_data
+from common import ROOT, Record, Results, put_measured, require_data
 from wgpr.ensemble import answers, territories, territory
 from wgpr.ensemble.territory import Surroundings
 
@@ -133,7 +133,7 @@ def main() -> None:
     text = table(results.records)
     console.print(text)
     if arguments.write:
-        put_between(PAGE, BEGIN, END, text)
+        put_measured(PAGE, BEGIN, END, text)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from rich.console import Console
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import ROOT, put_between, run_studies
+from common import ROOT, put_measured, run_studies
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 from wgpr.gp.linalg import one_blas_thread
@@ -231,7 +231,7 @@ STUDIES = {study.__name__: study for study in (rates, single, jumps, maps, comma
 def main() -> None:
     table = run_studies(__doc__, STUDIES, "docs/scale.md")
     if table is not None:
-        put_between(PAGE, BEGIN, END, table)
+        put_measured(PAGE, BEGIN, END, table)
 
 
 if __name__ == "__main__":

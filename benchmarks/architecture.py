@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from common import ONE_THREAD, ROOT, Record, put_between
+from common import ONE_THREAD, ROOT, Record, put_measured
 
 PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
 MARKERS = "<!-- architecture -->", "<!-- /architecture -->"
@@ -120,7 +120,7 @@ def write(text: str) -> Path:
     begin, end = MARKERS
     for page in map(ROOT.joinpath, PAGES):
         if page.exists() and begin in page.read_text():
-            put_between(page, begin, end, text)
+            put_measured(page, begin, end, text)
             return page
     raise SystemExit(f"no page has the markers {begin} and {end}; put them into one of {', '.join(PAGES)}")
 

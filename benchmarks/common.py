@@ -2,8 +2,10 @@
 
 import gc
 import json
+import subprocess
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,19 @@ def put_between(page: Path, begin: str, end: str, text: str) -> None:
     if not is_found:
         raise SystemExit(f"{page} has no place for the figures; it must have {begin} and {end}")
     page.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+def put_measured(page: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two markers of a page by figures, with the day and the commit of the code."""
+    put_between(page, begin, end, f"{text.rstrip()}\n\nMeasured on {date.today()} at commit {commit()}.\n")
+
+
+def commit() -> str:
+    """The commit of this checkout, and whether the package differs from it."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
+    return f"{name.strip()}{' with changes' if is_changed else ''}"
 
 
 def resident_bytes() -> int:

@@ -27,7 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from common import ONE_THREAD, ROOT, Record, Results, put_between, require_data
+from common import ONE_THREAD, ROOT, Record, Results, put_measured, require_data
 from peers import BATCH, COMPETITORS, Competitor
 from wgpr.datasets import load
 from wgpr.metrics import scores
@@ -233,7 +233,7 @@ def main() -> None:
         tables.append(table(records, f"{name}, {n:,} rows; {len(data['y_test']):,} held out"))
         console.print(tables[-1], markup=False, highlight=False)
     if arguments.write:
-        put_between(PAGE, BEGIN, END, "\n".join(tables))
+        put_measured(PAGE, BEGIN, END, "\n".join(tables))
 
 
 if __name__ == "__main__":

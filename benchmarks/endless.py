@@ -10,7 +10,6 @@ rows take some 10 minutes on one core; `--rows 20000` twenty seconds.
 """
 
 import argparse
-import re
 from pathlib import Path
 from time import process_time
 
@@ -18,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from common import ROOT, Record, Results, resident_bytes
+from common import ROOT, Record, Results, put_measured, resident_bytes
 from wgpr import WGPRegressor
 from wgpr.metrics import scores
 
@@ -101,9 +100,7 @@ def main() -> None:
                 console.print(record)
     print(table(results.records))
     if arguments.write:
-        pattern = f"{re.escape(BEGIN)}.*?{re.escape(END)}"
-        text = re.sub(pattern, lambda _: f"{BEGIN}\n{table(results.records)}{END}", PAGE.read_text(), flags=re.DOTALL)
-        PAGE.write_text(text)
+        put_measured(PAGE, BEGIN, END, table(results.records))
 
 
 if __name__ == "__main__":

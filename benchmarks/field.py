@@ -22,7 +22,7 @@ import pyproj
 import rasterio
 from sklearn.metrics import root_mean_squared_error
 
-from common import ROOT, put_between, run_studies
+from common import ROOT, put_measured, run_studies
 from wgpr import WGPRegressor, predict_at
 from wgpr.io.coordinates import coordinates_of
 from wgpr.io.grids import plan_grid, predict_grid
@@ -153,4 +153,4 @@ if __name__ == "__main__":
     with suppress(BrokenPipeError):
         table = run_studies(__doc__, STUDIES, "docs/field.md")
         if table is not None:
-            put_between(PAGE, BEGIN, END, table)
+            put_measured(PAGE, BEGIN, END, table)

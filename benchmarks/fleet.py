@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from endless import Rows, survey
 from wgpr import ShardedRegressor, WGPRegressor
 from wgpr.ensemble.cuts import all_cuts
@@ -317,7 +317,7 @@ def main() -> None:
                 console.print(*line, sep=" | ", markup=False)
                 lines.append(f"| {' | '.join(line)} |")
         if arguments.write:
-            put_between(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
+            put_measured(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
 
 
 if __name__ == "__main__":

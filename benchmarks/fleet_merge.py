@@ -17,7 +17,7 @@ from time import process_time
 
 import numpy as np
 
-from common import ROOT, put_between, run_studies
+from common import ROOT, put_measured, run_studies
 from wgpr import WGPRegressor, merge
 from wgpr.datasets import Dataset, load
 from wgpr.metrics import Scores, scores
@@ -191,7 +191,7 @@ STUDIES = {
 def main() -> None:
     table = run_studies(__doc__, STUDIES, "docs/fleet.md")
     if table is not None:
-        put_between(ROOT / "docs" / "fleet.md", *MARKERS, table)
+        put_measured(ROOT / "docs" / "fleet.md", *MARKERS, table)
 
 
 if __name__ == "__main__":

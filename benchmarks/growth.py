@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from rich.console import Console
 
-from common import ROOT, Record, Results, put_between
+from common import ROOT, Record, Results, put_measured
 from wgpr import WGPRegressor
 from wgpr.plots import COLOURS
 
@@ -132,7 +132,7 @@ def main() -> None:
     if arguments.plot:
         plot(results, arguments.plot)
     if arguments.write:
-        put_between(PAGE, BEGIN, END, table(results))
+        put_measured(PAGE, BEGIN, END, table(results))
 
 
 if __name__ == "__main__":

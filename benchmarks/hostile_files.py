@@ -32,7 +32,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import ONE_THREAD, ROOT, Record, Results, put_between
+from common import ONE_THREAD, ROOT, Record, Results, put_measured
 from file_formats import FORMATS, Format
 
 PAGE = ROOT / "docs" / "hostile_files.md"
@@ -228,7 +228,7 @@ def main() -> None:
     table = "\n".join([*head, *map(row, records)]) + "\n"
     print(table)
     if arguments.write:
-        put_between(PAGE, *MARKERS, table)
+        put_measured(PAGE, *MARKERS, table)
     if n_faults := sum(sum(faults(record).values()) for record in records):
         raise SystemExit(f"{n_faults} faults")
 

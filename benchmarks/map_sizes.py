@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common import ROOT, put_between, require_data
+from common import ROOT, put_measured, require_data
 from wgpr import WGPRegressor, diff, load
 from wgpr.datasets import load as load_dataset
 
@@ -85,7 +85,7 @@ def main() -> None:
         f"Measured on the first {N_ROWS:,} rows of Lake Opinicon (depths to {lake.y[:N_ROWS].max():.0f} m):\n\n"
         f"{table(lake.X, lake.y)}"
     )
-    put_between(PAGE, BEGIN, END, f"\n{measured}\n\n")
+    put_measured(PAGE, BEGIN, END, f"\n{measured}\n\n")
     print(measured)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from rich.progress import Progress
 
-from common import ONE_THREAD, ROOT, Record, Results, put_between
+from common import ONE_THREAD, ROOT, Record, Results, put_measured
 from endless import ROWS_AT_A_TIME, ROWS_OF_A_PART, Rows, errors, survey
 from fleet import workers
 from killable_service import Service
@@ -395,7 +395,7 @@ def main() -> None:
     if arguments.write:
         plot(records, PICTURE)
         words = "Time of a batch, memory and files against rows, for three ways to learn"
-        put_between(PAGE, BEGIN, END, f"![{words}]({PICTURE.name})\n\n{table(records)}")
+        put_measured(PAGE, BEGIN, END, f"![{words}]({PICTURE.name})\n\n{table(records)}")
     if any(one["n_seen"] != one["total"] for one in records):
         raise SystemExit("rows were lost or learned twice")
     if any(len(one["killed_at"]) != arguments.kills for one in records):

@@ -22,7 +22,7 @@ from rich.progress import track
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 from scipy.spatial import KDTree
 
-from common import ROOT, put_between, run_studies
+from common import ROOT, put_measured, run_studies
 from wgpr import WGPRegressor, plan
 from wgpr.planning.ground import Covered, Polygons
 from wgpr.survey import jacksboro
@@ -229,4 +229,4 @@ STUDIES = {"terrain": on_terrain, "lake": on_lake, "time": time}
 if __name__ == "__main__":
     table = run_studies(__doc__, STUDIES, "docs/field.md")
     if table is not None:
-        put_between(PAGE, BEGIN, END, with_rows_before(table))
+        put_measured(PAGE, BEGIN, END, with_rows_before(table))

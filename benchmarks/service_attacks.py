@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from rich.progress import track
 
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from serving import Served, resident_megabytes, served
 
 PAGE = ROOT / "docs" / "service_results.md"
@@ -727,7 +727,7 @@ def main() -> None:
     table = "\n".join(lines) + "\n"
     print(table, f"load average {os.getloadavg()[0]:.1f}")
     if arguments.write:
-        put_between(PAGE, *MARKERS, table)
+        put_measured(PAGE, *MARKERS, table)
 
 
 if __name__ == "__main__":

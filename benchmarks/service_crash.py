@@ -27,7 +27,7 @@ from rich.progress import Progress, track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from damage import flipped_bit, overwritten, truncated
 from journals import outcome_of_damage
 from killable_service import DEFINITION, Service, Stream, flight_rows
@@ -315,7 +315,7 @@ def main() -> None:
     text = "\n".join(["| | |", "|---|---|", *(f"| {what} | {result} |" for what, result in table)]) + "\n"
     print(text)
     if arguments.write:
-        put_between(PAGE, *MARKERS, text)
+        put_measured(PAGE, *MARKERS, text)
 
 
 if __name__ == "__main__":

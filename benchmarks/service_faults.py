@@ -26,7 +26,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from killable_service import DEFINITION, INPUTS, Service, Stream, flight_rows
 from streams import assert_same_map_files
 from wgpr.cli.console import format_count
@@ -417,7 +417,7 @@ def main() -> None:
     text = "\n".join(["| fault | what happened |", "|---|---|", *rows]) + "\n"
     print(text)
     if arguments.write:
-        put_between(PAGE, *MARKERS, text)
+        put_measured(PAGE, *MARKERS, text)
     sys.exit(0 if all(is_right for _, is_right in results.values()) else 1)
 
 

@@ -22,7 +22,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from broken_bodies import WAYS, broken_body
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from openapi_cases import Answers, operations, try_operation
 from serving import Served, served
 
@@ -104,7 +104,7 @@ def main() -> None:
     table = "\n".join(["| what | answers |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
     print(table, f"load average {os.getloadavg()[0]:.1f}")
     if arguments.write:
-        put_between(PAGE, *MARKERS, table)
+        put_measured(PAGE, *MARKERS, table)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.progress import track
 
-from common import ONE_THREAD, ROOT, put_between
+from common import ONE_THREAD, ROOT, put_measured
 from wgpr.survey import fly, jacksboro
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -279,7 +279,7 @@ def main() -> None:
                 console.print(" | ".join(row), markup=False)
                 rows.append(row)
     if arguments.write:
-        put_between(PAGE, *MARKERS, table(rows))
+        put_measured(PAGE, *MARKERS, table(rows))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from common import ROOT, put_between
+from common import ROOT, put_measured
 from serving import Served, resident_megabytes, served
 
 PAGE = ROOT / "docs" / "service_results.md"
@@ -221,7 +221,7 @@ def main() -> None:
     table = "\n".join(lines) + "\n"
     print(table)
     if arguments.write:
-        put_between(PAGE, *MARKERS, table)
+        put_measured(PAGE, *MARKERS, table)
 
 
 if __name__ == "__main__":

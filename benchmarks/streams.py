@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 import readme
-from common import Record, Results, interpolated, put_between, require_data
+from common import Record, Results, interpolated, put_measured, require_data
 from wgpr import LocalGPRegressor, WGPRegressor
 from wgpr.datasets import Dataset, load, two_regimes
 from wgpr.metrics import scores
@@ -203,7 +203,7 @@ def write(records: list[Record]) -> None:
             ", ".join(compared),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    put_between(readme.STREAMS, *readme.STREAM_MARKERS, "\n".join(lines) + "\n")
+    put_measured(readme.STREAMS, *readme.STREAM_MARKERS, "\n".join(lines) + "\n")
     readme.write()
 
 

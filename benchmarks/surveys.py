@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 import readme
-from common import interpolated, put_between, run_studies
+from common import interpolated, put_measured, run_studies
 from wgpr import WGPRegressor
 from wgpr.datasets import Dataset, load
 from wgpr.metrics import scores
@@ -130,7 +130,7 @@ STUDIES = {study.__name__: study for study in (units, spike, one_by_one, magneti
 def main() -> None:
     table = run_studies(__doc__, STUDIES, "docs/streams.md and README.md")
     if table is not None:
-        put_between(readme.STREAMS, *readme.SURVEY_MARKERS, table)
+        put_measured(readme.STREAMS, *readme.SURVEY_MARKERS, table)
         readme.write()
 
 
