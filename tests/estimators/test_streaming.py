@@ -160,6 +160,15 @@ def test_predictions_before_the_first_batch_use_the_pending_rows(regressor):
 
 
 @every_online_estimator
+def test_predictions_after_the_first_batch_use_the_pending_rows(regressor):
+    n_rows = 2 * BATCH  # LGPR begins with two batches
+    without, estimator = (small(regressor).partial_fit(X[:n], y[:n]) for n in (n_rows, n_rows + BATCH - 1))
+    latest = slice(n_rows, n_rows + BATCH - 1)
+    before, now = (np.abs(model.predict(X[latest]) - y[latest]).mean() for model in (without, estimator))
+    assert now < 0.8 * before
+
+
+@every_online_estimator
 def test_the_prediction_at_an_only_row_is_its_target(regressor):
     estimator = small(regressor).partial_fit([[3.0, 4.0]], [7.0])
     np.testing.assert_allclose(estimator.predict([[3.0, 4.0]]), 7.0)
