@@ -529,7 +529,6 @@ MUTANTS: dict[str, Faults] = {
         ("            self.__dict__.update(before)\n", "", "names of a failed fit stay"),
         ("                delattr(self, name)\n", "                pass\n", "attributes of a failed first fit stay"),
         ("(mean, field if latent else observed)", "(mean, observed if latent else field)", "latent the wrong way"),
-        ("_checked_inputs(X, self, copy=True)", "_checked_inputs(X, self)", "the caller's array is kept"),
         ("    if np.abs(array).max(initial=0.0) > LARGEST:\n", "    if False:\n", "values that overflow are accepted"),
         ("len(known) != len(settings)", "False and len(known) != len(settings)", "settings"),
         ("if n_outputs(targets) != n_outputs(known):", "if False:", "another number of outputs"),

@@ -226,14 +226,14 @@ class EnsembleRegressor(FittedAttributes, RegressorMixin, BaseEstimator, ABC):
     # Validation
 
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        """Rows as arrays of our own. Nothing about the estimator changes unless all of them are good."""
+        """Rows as arrays, which may be the caller's. Nothing about the estimator changes unless all are good."""
         plain = None if reset else self._plain(X)
         plain_targets = None if plain is None else _plain_targets(y, plain)
         if plain is not None and plain_targets is not None:
-            return plain.copy(), self._in_known_shape(plain_targets.copy())
+            return plain, self._in_known_shape(plain_targets)
         if not reset:
             self._check_named(X)
-        rows, targets = _checked_inputs(X, self, copy=True), _checked_targets(y, self)
+        rows, targets = _checked_inputs(X, self), _checked_targets(y, self)
         check_consistent_length(rows, targets)
         n_features = self._method().n_features
         if n_features not in (None, rows.shape[1]):
@@ -294,9 +294,9 @@ class OnlineRegressor(EnsembleRegressor):
 # Arrays that the user gives
 
 
-def _checked_inputs(X: ArrayLike, estimator: EnsembleRegressor, *, copy: bool = False) -> Array:
+def _checked_inputs(X: ArrayLike, estimator: EnsembleRegressor) -> Array:
     with _naming("X"):
-        inputs: Array = check_array(X, dtype=np.float64, copy=copy, input_name="X", estimator=estimator)
+        inputs: Array = check_array(X, dtype=np.float64, input_name="X", estimator=estimator)
     _check_magnitude("X", inputs)
     return inputs
 
@@ -306,7 +306,7 @@ def _checked_targets(y: ArrayLike, estimator: EnsembleRegressor) -> Array:
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     with _naming("y"):
         targets: Array = check_array(
-            y, dtype=np.float64, order="C", copy=True, ensure_2d=False, allow_nd=True, ensure_min_features=0,
+            y, dtype=np.float64, order="C", ensure_2d=False, allow_nd=True, ensure_min_features=0,
             input_name="y", estimator=estimator,
         )  # fmt: skip
     if targets.ndim > 2 or targets.shape[1:] == (0,):
