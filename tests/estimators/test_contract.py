@@ -624,6 +624,14 @@ def test_hyperparameters_may_be_given_as_lists():
 
 
 @every_estimator
+def test_an_attribute_of_the_user_does_no_harm(regressor):
+    estimator = fitted(regressor)
+    before = estimator.predict(QUERIES)
+    estimator.remark = "learned on Monday"
+    np.testing.assert_array_equal(estimator.predict(QUERIES), before)
+
+
+@every_estimator
 def test_fit_does_not_change_settings(regressor):
     estimator = small(regressor)
     before = estimator.get_params()
