@@ -12,12 +12,14 @@ import nmea_logs as logs
 from command_line import child
 from wgpr import WGPRegressor, apply, checks, diff, load, predict_at
 from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.lines import Line, LineParser
+from wgpr.cli.session import StreamSession
 from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
-from wgpr.io.coordinates import CrsError, coordinates_of, recognised, user_bounds
+from wgpr.io.coordinates import Coordinates, CrsError, coordinates_of, recognised, user_bounds
 from wgpr.io.grids import predict_grid
 from wgpr.io.known_range import KnownRange
-from wgpr.io.rows import learn_rows
+from wgpr.io.rows import Forecasts, learn_rows
 from wgpr.io.tables import Table
 from wgpr.plots import summary_figure
 
@@ -378,6 +380,35 @@ def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
     assert one.crs_ == other.crs_
     np.testing.assert_array_equal(predict_at(one, rows[:, :2]), predict_at(other, rows[:, :2]))
     assert wgpr("stream", "lake.map", "--crs", UTM)[0] == 2
+
+
+def test_a_row_is_projected_once_to_be_forecast_and_learned(monkeypatch):
+    model = learned(survey(200))
+    project, n_projected = Coordinates._projected, []
+    monkeypatch.setattr(Coordinates, "_projected", lambda self, X: n_projected.append(len(X)) or project(self, X))
+    forecasts = Forecasts()
+    for row in survey(30):
+        forecasts.learn(model, row[np.newaxis], None, ["longitude", "latitude", "depth"])
+    assert n_projected == [1] * 30
+    assert forecasts.scores.n_rows == 30
+
+
+def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
+    rows = survey(300)
+    rows[[25, 120, 121, 299], [0, 2, 1, 0]] = 200.0, 1e9, 95.0, -120.0
+    rows[40] = 0.0, 99.0, 0.0  # a query
+    lines = [Line([*row[:2]], None if row[2] == 0 else row[2], number=k) for k, row in enumerate(rows, start=1)]
+    good, told = [], []
+    for n_at_once in (1, 7, len(lines)):
+        parser = LineParser(["longitude", "latitude"], "depth")
+        session = StreamSession(WGPRegressor(random_state=0), parser, 2.0, 1000, crs="EPSG:4326")
+        starts = range(0, len(lines), n_at_once)
+        parts = [session.good_lines(lines[start : start + n_at_once], [], force=False) for start in starts]
+        good.append([line.number for lists in parts for part in lists for line in part])
+        told.append(capsys.readouterr().err)
+    assert good[0] == good[1] == good[2] == [n for n in range(1, 301) if n not in (26, 41, 121, 122, 300)]
+    assert told[0] == told[1] == told[2]
+    assert told[0].count("it is left out") == 5
 
 
 def test_a_stream_that_is_killed_keeps_its_coordinates(wgpr):

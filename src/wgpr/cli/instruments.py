@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from wgpr.checks import require_module
 from wgpr.cli.columns import column_of_log
 from wgpr.cli.console import UsageError, inform
-from wgpr.cli.lines import Line, LineError
+from wgpr.cli.lines import Line
 from wgpr.cli.session import Session
 from wgpr.io.nmea import LineSplitter, NmeaDecoder
 from wgpr.io.track import COLUMNS, Row
@@ -38,18 +38,8 @@ def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[
     try:
         with _opened(address) as arrivals:
             for rows in _rows(arrivals, decoder):
-                lines: list[Line] = []
-                for row in rows:
-                    line = Line([row[k] for k in positions], row.depth, number=row.line)
-                    try:
-                        session.check_place(line)
-                        if not force:
-                            session.check(line)
-                    except LineError as error:
-                        session.left_out.add(line.number, error)
-                    else:
-                        lines.append(line)
-                yield lines
+                lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
+                yield from session.good_lines(lines, [], force=force)
     finally:
         for sentence in decoder.problems.sentences(session.left_out.place, "line"):
             inform(sentence)

@@ -322,11 +322,11 @@ def _learn_in_shards(
         try:
             if sample is not None:
                 with uninterrupted():
-                    fleet.prepare(*as_frames(model, sample[:, :n_columns], columns[:n_columns]))
+                    fleet.prepare(*as_frames(model, sample[:, :n_columns], columns))
             for chunk in chunks:
                 rows, weights = check.split(chunk)
                 with uninterrupted():
-                    fleet.partial_fit(*as_frames(model, rows, columns[:n_columns]), weights)
+                    fleet.partial_fit(*as_frames(model, rows, columns), weights)
                     are_sent = True
                 show_learned(fleet.n_samples_learned_)
         except KeyboardInterrupt:

@@ -23,6 +23,12 @@ from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen
 from wgpr.io.track import COLUMNS
 
+# Lines that are checked together. After one with a fault, those behind it are checked again.
+_MOST_TOGETHER = 100
+
+# The number of a line that is left out, and why.
+Fault = tuple[int, LineError]
+
 
 @dataclass(frozen=True)
 class StreamOptions:
@@ -84,19 +90,70 @@ class Session(ABC):
         self._known, self._n_known = known, n_known
         self._coordinates: Coordinates | None = None
 
-    def check_place(self, line: Line) -> None:  # noqa: B027
-        """Raise a LineError for a row or a query at a place that the map cannot have."""
+    def good_lines(self, lines: Sequence[Line], faults: list[Fault], *, force: bool) -> Iterator[list[Line]]:
+        """Lists of the lines that are learned or answered. Of the others it is told that they are left out.
 
-    def check(self, line: Line) -> None:
-        """Raise a LineError for a row far outside of what is known. Other rows extend what is known."""
-        row = np.array([*line.x, line.y], dtype=float)
-        known = self._known or KnownRange.of_rows(row[None], self._coordinates, self.parser.inputs)
-        if self._n_known >= MIN_KNOWN and (fault := known.first_far(row[None])) is not None:
-            names = [*self.parser.inputs, self.parser.target]
-            name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
-            raise LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")
-        self._known = known.including(row[None])
-        self._n_known += 1
+        faults : of other lines that came with these; force : rows far outside of what is known are learned.
+        """
+        good, far = self._checked(lines, force=force)
+        faults = sorted([*faults, *far], key=lambda fault: fault[0])
+        if faults and self.left_out.strict:
+            yield [line for line in good if line.number < faults[0][0]]
+        for number, error in faults:
+            self.left_out.add(number, error)
+        yield good
+
+    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[Fault]]:
+        """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
+
+        Good rows extend what is known.
+        """
+        good: list[Line] = []
+        faults: list[Fault] = []
+        while lines:
+            n_good, error = self._first_good(lines[:_MOST_TOGETHER], force=force)
+            good += lines[:n_good]
+            if error is not None:
+                faults.append((lines[0].number, error))
+            lines = lines[n_good + (error is not None) :]
+        return good, faults
+
+    def _first_good(self, lines: Sequence[Line], *, force: bool) -> tuple[int, LineError | None]:
+        """How many lines, from the first, are good for sure; none, and its fault, if the first is not."""
+        outside = first_outside(np.array([line.x for line in lines], dtype=float), self._coordinates, self._known)
+        if outside is not None and outside.row == 0:
+            return 0, LineError(f"has {outside.values}, which is {outside.text}")
+        n_good = len(lines) if outside is None else outside.row
+        places = [place for place, line in enumerate(lines[:n_good]) if line.y is not None]
+        if force or not places:
+            return n_good, None
+        rows = np.array([[*lines[place].x, lines[place].y] for place in places], dtype=float)
+        n_rows, error = self._first_plausible(rows)
+        n_good = n_good if n_rows == len(rows) else places[n_rows]
+        return n_good, error if n_good == 0 else None
+
+    def _first_plausible(self, rows: Array) -> tuple[int, LineError | None]:
+        """How many rows (n, d + 1), from the first, are plausible, which extend what is known; the fault of the next.
+
+        That may become plausible by the rows before it, so it is judged again when it is the first.
+        """
+        known, error = self._known, None
+        if known is None or self._n_known < MIN_KNOWN:
+            rows = rows[: MIN_KNOWN - self._n_known]
+        else:
+            if not np.isfinite(known.reach).all():  # all is zero so far, and the first other value tells the scale
+                rows = rows[:1]
+            if (fault := known.first_far(rows)) is not None:
+                names = [*self.parser.inputs, self.parser.target]
+                name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
+                error = LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")
+                rows = rows[: fault.row]
+        if known is None:
+            self._known = KnownRange.of_rows(rows, self._coordinates, self.parser.inputs)
+        elif len(rows):
+            self._known = known.including(rows)
+        self._n_known += len(rows)
+        return len(rows), error
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, and yield an answer to each query."""
@@ -166,17 +223,19 @@ class StreamSession(Session):
         self.scores = self._forecasts.scores
         self._writer, self._save_every = writer, save_every
         self._n_saved, self._saved_at = 0, time.monotonic()
-        self._crs, self._is_begun = crs, n_seen(model) > 0
+        self._crs, self._is_begun, self._coordinates = crs, n_seen(model) > 0, coordinates(model)
 
-    def check_place(self, line: Line) -> None:
-        """The first row of a new map says which coordinates it has."""
-        X = np.array([line.x], dtype=float)
-        if not self._is_begun and line.y is not None:
-            choose_crs(self.model, self._crs, "", self.parser.inputs, X)
-            self._is_begun = True
-        self._coordinates = coordinates(self.model)
-        if (fault := first_outside(X, self._coordinates, self._known)) is not None:
-            raise LineError(f"has {fault.values}, which is {fault.text}")
+    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[Fault]]:
+        """The first row of a new map says which coordinates it has. Queries before it can be anywhere."""
+        if self._is_begun:
+            return super()._checked(lines, force=force)
+        first = next((place for place, line in enumerate(lines) if line.y is not None), None)
+        if first is None:
+            return list(lines), []
+        choose_crs(self.model, self._crs, "", self.parser.inputs, np.array([lines[first].x], dtype=float))
+        self._is_begun, self._coordinates = True, coordinates(self.model)
+        good, faults = super()._checked(lines[first:], force=force)
+        return [*lines[:first], *good], faults
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""

@@ -14,7 +14,7 @@ from wgpr.cli.console import UsageError, inform, interruptible
 from wgpr.cli.learn import require_online, require_weights
 from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
-from wgpr.cli.session import Session, StreamOptions, StreamSession
+from wgpr.cli.session import Fault, Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
@@ -136,20 +136,18 @@ def _parse_lines(session: Session, descriptor: int, force: bool) -> Iterator[lis
     numbers = count(1)
     for texts in read_lines(descriptor):
         lines: list[Line] = []
+        faults: list[Fault] = []
+        wrong_header = None
         for text, number in zip(texts, numbers, strict=False):
             try:
                 line = session.parser.parse(text)
-                if line is not None:
-                    session.check_place(line)
-                if line is not None and line.y is not None and not force:
-                    session.check(line)
             except HeaderError as error:
-                yield lines
-                raise TableError(f"standard input, line {number} {error}") from error
+                wrong_header = error
+                break
             except LineError as error:
-                if session.left_out.strict:
-                    yield lines
-                session.left_out.add(number, error)
+                faults.append((number, error))
             else:
                 lines += [line._replace(number=number)] if line is not None else []
-        yield lines
+        yield from session.good_lines(lines, faults, force=force)
+        if wrong_header is not None:
+            raise TableError(f"standard input, line {number} {wrong_header}") from wrong_header

@@ -10,7 +10,7 @@ converted in `wgpr.io.rows` and by `wgpr.io.grids.named`. x is always the first 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,12 +68,12 @@ class Coordinates:
         """As short as the system can be named: EPSG:4326, or its name in words."""
         return short_name(self.user)
 
-    @property
+    @cached_property
     def is_geographic(self) -> bool:
         """Whether the user speaks degrees."""
         return bool(_crs(self.user).is_geographic)
 
-    @property
+    @cached_property
     def _metres(self) -> float:
         """Metres of one unit of the system that places are projected to."""
         return float(_crs(self.model or self.user).axis_info[0].unit_conversion_factor)

@@ -13,7 +13,7 @@ from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import for_model, settle
-from wgpr.io.grids import input_names, named, predict_one_output, require_one_output, target_name
+from wgpr.io.grids import framed, named, predict_one_output, require_one_output
 from wgpr.metrics import RunningScores
 
 # Columns of an answer.
@@ -30,24 +30,27 @@ def knows_rows_at_once(model: EnsembleRegressor) -> bool:
 
 def learn_rows(model: OnlineRegressor, rows: Array, weights: Array | None, columns: Sequence[str]) -> None:
     """Learn rows (n, d + 1) with weights (n,), if any."""
-    frames = as_frames(model, rows, columns[: rows.shape[1]])
+    _learn(model, *as_frames(model, rows, columns), weights)
+
+
+def _learn(model: OnlineRegressor, X: Any, y: Any, weights: Array | None) -> None:
     if weights is None:
-        model.partial_fit(*frames)
+        model.partial_fit(X, y)
     else:
-        cast(WGPRegressor, model).partial_fit(*frames, sample_weight=weights)
+        cast(WGPRegressor, model).partial_fit(X, y, sample_weight=weights)
 
 
-def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[pd.DataFrame, "pd.Series[float]"]:
+def as_frames(model: EnsembleRegressor, rows: Array, columns: Sequence[str]) -> tuple[Any, Any]:
     """Inputs and target of rows (n, d + 1) of the user, as the model takes them.
 
-    columns : names that the model gets with its first rows. Later ones get the names that it has.
+    columns : names that the model gets with its first rows, others may follow. Later rows have the names of the model.
     """
     known = settle(model, rows[:, :-1])
-    names = list(columns[:-1]) if known is None else known.model_names
+    X, y = for_model(model, rows[:, :-1]), rows[:, -1]
     if n_seen(model):
-        names = [*map(str, getattr(model, "feature_names_in_", input_names(model)))]
-    target = target_name(model) if n_seen(model) else columns[-1]
-    return pd.DataFrame(for_model(model, rows[:, :-1]), columns=names), pd.Series(rows[:, -1], name=target)
+        return framed(model, X), y
+    *inputs, target = columns[: rows.shape[1]]
+    return pd.DataFrame(X, columns=inputs if known is None else known.model_names), pd.Series(y, name=target)
 
 
 def n_seen(model: EnsembleRegressor) -> int:
@@ -89,10 +92,10 @@ class Forecasts:
                 self._forecaster = copy(model) if n_seen(model) else None
                 self._n_left = _block_size(model)
             block, rows = rows[: self._n_left], rows[self._n_left :]
+            X, y = as_frames(model, block, columns)
             if self._forecaster is not None:
-                X = named(self._forecaster, block[:, :-1])
-                self.scores.add(block[:, -1], *predict_one_output(self._forecaster, X))
-            learn_rows(model, block, None if weights is None else weights[: len(block)], columns)
+                self.scores.add(y, *predict_one_output(self._forecaster, X))
+            _learn(model, X, y, None if weights is None else weights[: len(block)])
             weights = None if weights is None else weights[len(block) :]
             self._n_left -= len(block)
 
