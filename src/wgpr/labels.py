@@ -35,6 +35,6 @@ class Label(NamedTuple):
 
 
 def format_count(number: int, noun: str) -> str:
-    """1 row, 2 rows, 3 queries."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    """1 row, 2 rows, 3 queries, 4 fixes."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"

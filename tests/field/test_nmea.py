@@ -144,7 +144,7 @@ def test_the_antimeridian_is_crossed():
 def test_times_of_reception_place_depths_between_fixes():
     decoder, rows = NmeaDecoder(), []
     for text, clock in ((gga(0), 10.0), (dpt(5.0), 10.9), (gga(1), 11.0)):
-        rows += decoder.feed(sentence(text), 1, clock)
+        rows += decoder.feed(sentence(text), clock)
     assert rows[0].time % 1 == pytest.approx(0.9)
     tagged = [b"\\c:1718000000*5F\\", b"\\s:x,c:1718000003*5F\\", b"\\c:1718000004*5F\\"]
     rows, left_out = decoded(

@@ -15,7 +15,7 @@ from wgpr.cli.columns import column_of_log
 from wgpr.cli.console import UsageError, inform
 from wgpr.cli.lines import Line
 from wgpr.cli.session import Session
-from wgpr.io.nmea import LineSplitter, NmeaDecoder
+from wgpr.io.nmea import NmeaDecoder
 from wgpr.io.track import COLUMNS, Row
 
 # Bytes of a piece, and when it was received if that is known.
@@ -59,18 +59,9 @@ def _positions(session: Session) -> list[int]:
 
 def _rows(arrivals: Iterable[list[Piece]], decoder: NmeaDecoder) -> Iterator[list[Row]]:
     """The rows of pieces that have arrived together."""
-    splitter, is_first = LineSplitter(), True
     for pieces in arrivals:
-        rows: list[Row] = []
-        for data, clock in pieces:
-            if is_first and clock is None:
-                decoder.learn_habits(data)
-            is_first = False
-            for number, line in splitter.split(data):
-                rows += decoder.feed(line, number, clock)
-        yield rows
-    yield [row for number, line in splitter.finish() for row in decoder.feed(line, number)]
-    decoder.finish()
+        yield [row for data, clock in pieces for row in decoder.feed(data, clock)]
+    yield decoder.finish()
 
 
 @contextmanager

@@ -107,20 +107,18 @@ class Coordinates:
 
     def to_model(self, X: Array) -> Array:
         """Inputs (n, d) of the user as inputs of the model. Places that cannot be projected raise an error."""
-        converted = self._projected(X)
+        converted, columns = self._projected(X), list(self.columns)
         if not np.isfinite(converted).all():
             row = X[int(np.argmax(~np.isfinite(converted).all(axis=1)))]
             place = ", ".join(f"{row[column]:.10g}" for column in self.columns)
             raise CrsError(f"{place} is no place near the map in {self.name}; correct the coordinates")
-        for column, start in zip(self.columns, self.origin or (0.0, 0.0), strict=True):
-            converted[:, column] = np.round(converted[:, column] - start, _DIGITS)
+        converted[:, columns] = np.round(converted[:, columns] - (self.origin or 0.0), _DIGITS)
         return converted
 
     def to_user(self, X: Array) -> Array:
         """Inputs (n, d) of the model as inputs of the user."""
         converted, (x, y) = np.array(X, dtype=np.float64), self.columns
-        for column, start in zip(self.columns, self.origin or (0.0, 0.0), strict=True):
-            converted[:, column] = (converted[:, column] + start) / self._metres
+        converted[:, [x, y]] = (converted[:, [x, y]] + (self.origin or 0.0)) / self._metres
         if self.model:
             transformer = _transformer(self.model, self.user, get_ident())
             converted[:, x], converted[:, y] = transformer.transform(converted[:, x], converted[:, y])
@@ -136,13 +134,12 @@ class Coordinates:
 
     def places(self, X: Array) -> Array:
         """As `to_model`, but not rounded, and infinite where the system has no place."""
-        converted = self._projected(X)
+        converted, columns = self._projected(X), list(self.columns)
         if self.is_geographic:
-            x, y = self.columns
-            is_outside = (np.abs(X[:, x]) > 360.0) | (np.abs(X[:, y]) > 90.0)
-            converted[is_outside, x] = converted[is_outside, y] = np.inf
-        for column, start in zip(self.columns, self.origin or (0.0, 0.0), strict=True):
-            converted[:, column] -= start
+            is_outside = (np.abs(X[:, columns]) > LARGEST_DEGREES).any(axis=1)
+            for column in columns:
+                converted[is_outside, column] = np.inf
+        converted[:, columns] -= self.origin or 0.0
         return converted
 
     def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:

@@ -57,7 +57,7 @@ class MavlinkDecoder:
             self._take(message, vehicle, vehicle.time(message.time_boot_ms / 1e3, received), number)
             yield from vehicle.track.take_rows()
         for vehicle in self._vehicles.values():
-            vehicle.track.finish()
+            vehicle.track.drop_waiting()
 
     def lack(self) -> str:
         """Why the log so far can have no rows, as of `NmeaDecoder`; this is not known."""

@@ -47,29 +47,44 @@ def looks_like_nmea(head: bytes) -> bool:
 
 
 class NmeaDecoder:
-    """Makes rows of lines. problems : what was left out."""
+    """Makes rows of bytes. problems : what was left out."""
 
     def __init__(self) -> None:
         self._parse = require_module("pynmea2", "NMEA needs pynmea2", "nmea").parse
         self.problems = Problems()
-        self._is_empty, self._has_fixes, self._has_depths = True, False, False
+        self._is_first = self._is_empty = True
+        self._has_fixes = self._has_depths = False
+        self._splitter = LineSplitter()
         self._track = Track(self.problems)
         self._with_checksum: set[str] = set()  # kinds of sentences
         self._day: int | None = None  # of the last fix, from 1970
 
     def read(self, file: BinaryIO) -> Iterator[Row]:
         """The rows of a log, as they are complete."""
-        splitter, piece = LineSplitter(), file.read(_CHUNK_BYTES)
-        self.learn_habits(piece)
-        while piece:
-            for number, line in splitter.split(piece):
-                yield from self.feed(line, number)
-            piece = file.read(_CHUNK_BYTES)
-        for number, line in splitter.finish():
-            yield from self.feed(line, number)
-        self.finish()
+        while piece := file.read(_CHUNK_BYTES):
+            yield from self.feed(piece)
+        yield from self.finish()
 
-    def learn_habits(self, head: bytes) -> None:
+    def feed(self, piece: bytes, clock: float | None = None) -> list[Row]:
+        """Take the next bytes, and give the rows that are complete. clock : seconds when they were received, if known.
+
+        Bytes that were not received at a known time are of a log, whose beginning tells its habits.
+        """
+        if self._is_first and clock is None:
+            self._learn_habits(piece)
+        self._is_first = False
+        for number, line in self._splitter.split(piece):
+            self._read_line(line, number, clock)
+        return self._track.take_rows()
+
+    def finish(self) -> list[Row]:
+        """The log has ended."""
+        for number, line in self._splitter.finish():
+            self._read_line(line, number, None)
+        self._track.drop_waiting()
+        return self._track.take_rows()
+
+    def _learn_habits(self, head: bytes) -> None:
         """Find out from the beginning of a log which kinds of sentences have checksums, and the first date."""
         first = None  # seconds of the day
         for found in _SENTENCE.finditer(head.decode("ascii", errors="replace")):
@@ -85,18 +100,6 @@ class NmeaDecoder:
                     if kind.endswith("RMC"):
                         self._day = _days(fix.datestamp) - (first > seconds)  # midnight may be between them
 
-    def feed(self, line: bytes, number: int, clock: float | None = None) -> list[Row]:
-        """Take a line, and give the rows that are complete. clock : seconds when it was received, if known."""
-        text = line.strip(b" \t\r\n\0").decode("ascii", errors="replace")
-        if text and not text.startswith("#"):
-            self._is_empty = False
-            self._read_line(text, number, clock)
-        return self._track.take_rows()
-
-    def finish(self) -> None:
-        """The log has ended."""
-        self._track.finish()
-
     def lack(self) -> str:
         """What the log so far lacks for rows, as a predicate; empty if it has positions and depths."""
         if self._is_empty:
@@ -105,7 +108,11 @@ class NmeaDecoder:
         missing += [] if self._has_depths else ["depth sentence (DPT, DBT or DBS)"]
         return f"has no {' and no '.join(missing)}" if missing else ""
 
-    def _read_line(self, text: str, number: int, clock: float | None) -> None:
+    def _read_line(self, line: bytes, number: int, clock: float | None) -> None:
+        text = line.strip(b" \t\r\n\0").decode("ascii", errors="replace")
+        if not text or text.startswith("#"):
+            return
+        self._is_empty = False
         if tags := _TAG_BLOCK.match(text):
             text = text[tags.end() :]
             if found := _TAG_TIME.search(tags[1]):

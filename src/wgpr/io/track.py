@@ -53,13 +53,9 @@ class Problems:
     def sentences(self, place: str, row: str) -> list[str]:
         """One for each reason. place : the file; row : what a number counts in it."""
         return [
-            f"{place}: left out {_counted(reason.noun, number)} {reason.fault} (first: {row} {first})"
+            f"{place}: left out {format_count(number, reason.noun)} {reason.fault} (first: {row} {first})"
             for reason, (number, first) in self.counts.items()
         ]
-
-
-def _counted(noun: str, number: int) -> str:
-    return f"{number:,} fixes" if noun == "fix" and number != 1 else format_count(number, noun)
 
 
 class Fix(NamedTuple):
@@ -95,26 +91,24 @@ class Row(NamedTuple):
 
 
 class Track:
-    """Takes fixes and depths in the order of a log; `take_rows` gives depths with positions."""
+    """Takes fixes and depths in the order of a log; `take_rows` gives depths with positions.
+
+    last : fix that was believed, None before the first.
+    """
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
-        self._last: Fix | None = None
-        self._doubtful: Fix | None = None  # the last of those that do not agree with `_last`
+        self.last: Fix | None = None
+        self._doubtful: Fix | None = None  # the last of those that do not agree with `last`
         self._n_doubtful = 0
         self._waiting: list[Depth] = []
         self._rows: list[Row] = []
         self._rank = 0
 
-    @property
-    def last(self) -> Fix | None:
-        """The last fix that was believed."""
-        return self._last
-
     def shift(self, seconds: float) -> None:
         """Add seconds to the time of what came before, once the date is known."""
-        if self._last is not None:
-            self._last = self._last._replace(time=self._last.time + seconds)
+        if self.last is not None:
+            self.last = self.last._replace(time=self.last.time + seconds)
 
     def add_fix(self, fix: Fix, line: int) -> bool:
         """Take the next fix. Returns whether it is believed."""
@@ -122,7 +116,7 @@ class Track:
         if not is_place or fix.latitude == fix.longitude == 0.0:  # receivers without a fix write zeros
             self.problems.add(OUT_OF_RANGE, line)
             return False
-        if self._last is None or (fault := _fault(self._last, fix)) is None:
+        if self.last is None or (fault := _fault(self.last, fix)) is None:
             self._believe(fix)
             return True
         self.problems.add(fault, line)
@@ -132,8 +126,8 @@ class Track:
             self._doubtful = fix
         if self._n_doubtful < _N_BELIEVED:
             return False
-        self._drop_waiting()  # a new track begins
-        self._last = None
+        self.drop_waiting()
+        self.last = None
         self._believe(fix)
         return True
 
@@ -149,24 +143,20 @@ class Track:
             self._waiting = []  # the same depth, or worse
         self._waiting.append(depth)
         if len(self._waiting) > _MOST_WAITING:
-            self._drop_waiting()
+            self.drop_waiting()
 
     def take_rows(self) -> list[Row]:
         """The rows since the last call."""
         rows, self._rows = self._rows, []
         return rows
 
-    def finish(self) -> None:
-        """No more fixes will come."""
-        self._drop_waiting()
-
     def _believe(self, fix: Fix) -> None:
-        before, self._doubtful, self._n_doubtful = self._last, None, 0
+        before, self._doubtful, self._n_doubtful = self.last, None, 0
         if before is not None and fix.time == before.time:  # the same fix in another sentence
             return
-        self._last = fix
+        self.last = fix
         if before is None or fix.time - before.time > MAX_GAP:
-            self._drop_waiting()
+            self.drop_waiting()
             return
         waiting, self._waiting = self._waiting, []
         for number, depth in enumerate(waiting):
@@ -178,7 +168,8 @@ class Track:
             else:
                 self._rows.append(_interpolated(before, fix, part, depth))
 
-    def _drop_waiting(self) -> None:
+    def drop_waiting(self) -> None:
+        """Count the depths that get no position: a new track begins, or no more fixes will come."""
         for depth in self._waiting:
             self.problems.add(NO_FIX, depth.line)
         self._waiting = []
