@@ -411,6 +411,14 @@ def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
     assert told[0].count("it is left out") == 5
 
 
+def test_the_first_value_other_than_zero_tells_the_scale_of_those_that_arrive_with_it():
+    targets = [*np.zeros(40), 5.0, 1e7, 6.0]
+    lines = [Line([float(number)], target, number=number) for number, target in enumerate(targets, start=1)]
+    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
+    (good,) = session.good_lines(lines, [], force=False)
+    assert [line.y for line in good[40:]] == [5.0, 6.0]
+
+
 def test_a_stream_that_is_killed_keeps_its_coordinates(wgpr):
     rows = survey(150)
     with child("stream", "lake.map", "--report-every", "100", *QUICK) as process:

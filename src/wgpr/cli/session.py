@@ -23,8 +23,8 @@ from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen
 from wgpr.io.track import COLUMNS
 
-# Lines that are checked together. After one with a fault, those behind it are checked again.
-_MOST_TOGETHER = 100
+# Lines that are checked together.
+_MOST_TOGETHER = 128
 
 # The number of a line that is left out, and why.
 Fault = tuple[int, LineError]
@@ -106,54 +106,42 @@ class Session(ABC):
     def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[Fault]]:
         """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
 
-        Good rows extend what is known.
+        What is known depends on the rows before, so a fault among lines that are checked together is one for sure only
+        when they are one line.
         """
         good: list[Line] = []
         faults: list[Fault] = []
+        n_together = 1
         while lines:
-            n_good, error = self._first_good(lines[:_MOST_TOGETHER], force=force)
-            good += lines[:n_good]
-            if error is not None:
-                faults.append((lines[0].number, error))
-            lines = lines[n_good + (error is not None) :]
+            part, error = lines[:n_together], self._fault(lines[:n_together], force=force)
+            if error is not None and len(part) > 1:
+                n_together = len(part) // 2
+                continue
+            if error is None:
+                good += part
+            else:
+                faults.append((part[0].number, error))
+            lines = lines[len(part) :]
+            has_scale = self._known is None or bool(np.isfinite(self._known.reach).all())  # zeros have none
+            n_together = min(2 * n_together, _MOST_TOGETHER) if has_scale else 1
         return good, faults
 
-    def _first_good(self, lines: Sequence[Line], *, force: bool) -> tuple[int, LineError | None]:
-        """How many lines, from the first, are good for sure; none, and its fault, if the first is not."""
+    def _fault(self, lines: Sequence[Line], *, force: bool) -> LineError | None:
+        """What is wrong with the first bad line. Without one, the rows extend what is known."""
         outside = first_outside(np.array([line.x for line in lines], dtype=float), self._coordinates, self._known)
-        if outside is not None and outside.row == 0:
-            return 0, LineError(f"has {outside.values}, which is {outside.text}")
-        n_good = len(lines) if outside is None else outside.row
-        places = [place for place, line in enumerate(lines[:n_good]) if line.y is not None]
-        if force or not places:
-            return n_good, None
-        rows = np.array([[*lines[place].x, lines[place].y] for place in places], dtype=float)
-        n_rows, error = self._first_plausible(rows)
-        n_good = n_good if n_rows == len(rows) else places[n_rows]
-        return n_good, error if n_good == 0 else None
-
-    def _first_plausible(self, rows: Array) -> tuple[int, LineError | None]:
-        """How many rows (n, d + 1), from the first, are plausible, which extend what is known; the fault of the next.
-
-        That may become plausible by the rows before it, so it is judged again when it is the first.
-        """
-        known, error = self._known, None
-        if known is None or self._n_known < MIN_KNOWN:
-            rows = rows[: MIN_KNOWN - self._n_known]
-        else:
-            if not np.isfinite(known.reach).all():  # all is zero so far, and the first other value tells the scale
-                rows = rows[:1]
-            if (fault := known.first_far(rows)) is not None:
-                names = [*self.parser.inputs, self.parser.target]
-                name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
-                error = LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")
-                rows = rows[: fault.row]
-        if known is None:
-            self._known = KnownRange.of_rows(rows, self._coordinates, self.parser.inputs)
-        elif len(rows):
-            self._known = known.including(rows)
-        self._n_known += len(rows)
-        return len(rows), error
+        if outside is not None:
+            return LineError(f"has {outside.values}, which is {outside.text}")
+        rows = np.array([[*line.x, line.y] for line in lines if line.y is not None], dtype=float)
+        if force or not len(rows):
+            return None
+        known = self._known or KnownRange.of_rows(rows[:1], self._coordinates, self.parser.inputs)
+        judged = rows[max(0, MIN_KNOWN - self._n_known) :]
+        if len(judged) and (fault := known.first_far(judged)) is not None:
+            names = [*self.parser.inputs, self.parser.target]
+            name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
+            return LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")
+        self._known, self._n_known = known.including(rows), self._n_known + len(rows)
+        return None
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, and yield an answer to each query."""

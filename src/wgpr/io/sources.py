@@ -12,7 +12,7 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -133,7 +133,7 @@ def open_source(path: str, format: TableFormat) -> Iterator[Source]:
             yield ParquetSource(path, parquet_file)
     elif path.lower().endswith(".tlog"):
         with open(path, "rb") as file:
-            yield LogSource(path, _required(MavlinkDecoder), file, "packet")
+            yield LogSource(path, MavlinkDecoder(), file, "packet")
     else:
         with open(path, "rb") as file:
             yield text_source(path, file, format)
@@ -146,7 +146,7 @@ def text_source(name: str, file: Any, format: TableFormat) -> Source:
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=unpacked))  # type: ignore[arg-type]
     is_log = name.lower().endswith((".nmea", ".nmea.gz"))
     if is_log or looks_like_nmea(unpacked.peek(_HEAD_BYTES)[:_HEAD_BYTES]):
-        return LogSource(name, _required(NmeaDecoder), unpacked, "line")
+        return LogSource(name, NmeaDecoder(), unpacked, "line")
     source = TextSource(name, unpacked, format)
     beside = Path(name).with_suffix(".prj")  # as GIS write it
     if name != "standard input" and beside.is_file():
@@ -283,14 +283,6 @@ class LogSource(Source):
         return self._decoder.lack()
 
 
-def _required(make: Callable[[], Any]) -> Any:
-    """What a function makes that needs a module of an extra. Without the module, the error is one of the table."""
-    try:
-        return make()
-    except ImportError as error:
-        raise TableError(str(error)) from error
-
-
 class _Unclosed(io.RawIOBase):
     """The bytes of a file, which is closed by whoever opened it."""
 
@@ -409,7 +401,7 @@ def _crs_of_parquet(metadata: dict[bytes, bytes]) -> str:
 
 
 def require_pyarrow(module: str) -> Any:
-    return _required(partial(require_module, module, "Parquet files need pyarrow", "parquet"))
+    return require_module(module, "Parquet files need pyarrow", "parquet")
 
 
 class NpzSource(Source):

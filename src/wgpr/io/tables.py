@@ -163,6 +163,8 @@ class Table:
                     yield source
         except TableError:
             raise
+        except ImportError as error:  # of a module that is in an extra
+            raise TableError(str(error)) from error
         except PermissionError as error:
             raise TableError(f"{file} may not be read; ask for permission to read it") from error
         except _DAMAGE as error:
@@ -253,6 +255,8 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> N
             else:
                 with open(temporary, "x", encoding="utf-8", newline="") as file:
                     _write_csv(file, names, chunks, "\t" if path.lower().endswith(".tsv") else ",")
+    except ImportError as error:
+        raise TableError(str(error)) from error
     except OSError as error:
         raise TableError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
 
