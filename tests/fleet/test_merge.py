@@ -40,8 +40,14 @@ TEST = rows([0, 0], [13, 8], 1500, 9)
 
 
 @pytest.fixture(scope="module")
-def boats():
-    return [learned(*each) for each in (WEST, MIDDLE, EAST)]
+def west():
+    """Not to be changed, as all maps that tests share; merging changes none, which a test is for."""
+    return learned(*WEST)
+
+
+@pytest.fixture(scope="module")
+def boats(west):
+    return [west, learned(*MIDDLE), learned(*EAST)]
 
 
 @pytest.fixture(scope="module")
@@ -127,25 +133,31 @@ def test_units_make_no_difference(boats, fleet):
     np.testing.assert_allclose([1e2 * mean, 1e2 * std], expected, atol=0.05)
 
 
+@pytest.fixture(scope="module")
+def fewer_and_more():
+    """Rows, with the map that has learned them."""
+    surveys = [rows([0, 0], [3, 3], n, 2) for n in (200, 400)]
+    return [(X, WGPRegressor().fit(X, y)) for X, y in surveys]
+
+
 @pytest.mark.parametrize(("length", "scale"), [(1e98, 1.0), (1e-98, 1.0), (1.0, 1e98), (1.0, 1e-98)])
-def test_units_may_be_far_apart(length, scale, tmp_path):
+def test_units_may_be_far_apart(length, scale, fewer_and_more, tmp_path):
     """The map answers, and can be saved and loaded."""
     X, y = rows([0, 0], [3, 3], 300, 1)
     other = WGPRegressor().fit(length * X, scale * y)
-    for n in (200, 400):
-        X, y = rows([0, 0], [3, 3], n, 2)
-        both = merge(WGPRegressor().fit(X, y), other)
+    for X, model in fewer_and_more:
+        both = merge(model, other)
         both.save(tmp_path / "both.map")
+        loaded = load(tmp_path / "both.map")
         for queries in (X, length * X):
-            mean, std = load(tmp_path / "both.map").predict(queries, return_std=True)
+            mean, std = loaded.predict(queries, return_std=True)
             assert np.isfinite(mean).all()
             assert np.isfinite(std).all()
             assert (std > 0).all()
 
 
-def test_a_few_rows_are_a_map():
-    big, small = learned(*WEST), learned([6.0, 4.0], [6.5, 4.5], 7, 3)
-    both = merge(small, big)
+def test_a_few_rows_are_a_map(west):
+    both = merge(learned([6.0, 4.0], [6.5, 4.5], 7, 3), west)
     assert both.n_samples_seen_ == 907
     assert abs(both.predict([[6.25, 4.25]])[0] - field(np.array([[6.25, 4.25]]))[0]) < 0.3
 
@@ -230,9 +242,8 @@ def test_maps_that_go_on_from_the_same_map_are_refused(boats):
 
 
 @pytest.mark.parametrize("offset", [0.3, 1.0, 5.0])
-def test_contradictory_maps_are_uncertain_where_they_overlap(offset):
-    west, other = learned(*WEST), learned([0, 0], [5, 8], 400, 5, offset=offset)
-    both = merge(west, other)
+def test_contradictory_maps_are_uncertain_where_they_overlap(west, offset):
+    both = merge(west, learned([0, 0], [5, 8], 400, 5, offset=offset))
     X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]
     mean, std = both.predict(X, return_std=True, latent=True)
     for truth in (field(X), field(X) + offset):
@@ -242,20 +253,19 @@ def test_contradictory_maps_are_uncertain_where_they_overlap(offset):
 
 
 @pytest.mark.parametrize("size", [0.4, 3.0])
-def test_maps_of_other_fields_are_uncertain_too(size):
+def test_maps_of_other_fields_are_uncertain_too(west, size):
     def other(X):
         return field(X) + size * np.sin(1.5 * X[:, 0] + X[:, 1])
 
     X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]
-    mean, std = merge(learned(*WEST), learned([0, 0], [5, 8], 700, 5, of=other)).predict(
-        X, return_std=True, latent=True
-    )
+    both = merge(west, learned([0, 0], [5, 8], 700, 5, of=other))
+    mean, std = both.predict(X, return_std=True, latent=True)
     for truth in (field(X), other(X)):
         assert (np.abs(mean - truth) < 1.96 * std).mean() > 0.8
 
 
-def test_maps_that_agree_are_more_certain_together():
-    west, other = learned(*WEST), learned([0, 0], [5, 8], 900, 5)
+def test_maps_that_agree_are_more_certain_together(west):
+    other = learned([0, 0], [5, 8], 900, 5)
     X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]
     mean, std = merge(west, other).predict(X, return_std=True, latent=True)
     assert np.median(std) < np.median(west.predict(X, return_std=True, latent=True)[1])
