@@ -18,6 +18,14 @@ settings.load_profile("wgpr")
 gc.disable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Workers of `pytest -n` get as many tests one after the other as possible: those of a file share its fixtures."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()
