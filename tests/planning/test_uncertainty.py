@@ -22,11 +22,15 @@ def model():
 
 
 @pytest.fixture
-def uncertainty(model, monkeypatch):
-    """A ground so small that the window of a cell holds all others."""
-    ground = Ground.of(np.array([4.0, 4.0]), np.array([6.0, 6.0]), 0.4, None)
+def ground(monkeypatch):
+    """So small that the window of a cell holds all others."""
     monkeypatch.setattr(Ground, "radius", 8)
     monkeypatch.setattr(Ground, "closeness", lambda self, cells, others: np.ones((len(cells), len(others))))
+    return Ground.of(np.array([4.0, 4.0]), np.array([6.0, 6.0]), 0.4, None)
+
+
+@pytest.fixture
+def uncertainty(model, ground):
     with one_blas_thread():
         return uncertainty_of(model, ground, ground.nodes[:, None], ground.targets)
 
@@ -44,6 +48,18 @@ def test_variances_are_those_that_the_model_predicts(model, uncertainty):
     _, std = model.predict(uncertainty.ground.targets, return_std=True, latent=True)
     found = np.sqrt(uncertainty.variance) * model._state.units.target_unit
     np.testing.assert_allclose(found, std, rtol=1e-6)
+
+
+def test_a_measurement_on_a_track_is_the_mean_over_its_places(model, ground):
+    nodes, state = ground.along_tracks(), model._state
+    with one_blas_thread():
+        found = uncertainty_of(model, ground, nodes, ground.targets)
+        posterior = posterior_of(state.ensemble, 0, state.cache, 2**28)
+        joint = posterior.joint(state.units.inputs(np.concatenate([nodes.reshape(-1, 2), ground.targets])))
+    mean, n = np.kron(np.eye(len(nodes)), np.full(4, 0.25)), 4 * len(nodes)
+    np.testing.assert_allclose(found._nodes, mean @ joint.covariance[:n, :n] @ mean.T, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found._targets, mean @ joint.covariance[:n, n:], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found.shortest_lengthscales, model.hyperparameters_[0].lengthscales, rtol=1e-9)
 
 
 @pytest.mark.parametrize("cells", [[12], [0, 24], [3, 8, 13, 18, 23]])

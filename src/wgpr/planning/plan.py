@@ -160,7 +160,8 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     if wish.points is None:  # data so far apart cannot tell shorter length-scales across their lines
         least = np.zeros(len(frame.fixed))
         least[frame.columns] = (ground.apart * frame.scale)[: frame.n_axes]
-        chosen_by = uncertainty_of(model, ground, nodes, targets, least)
+        if (uncertainty.shortest_lengthscales < least).any():
+            chosen_by = uncertainty_of(model, ground, nodes, targets, least)
     kind, proposals = _proposals(wish, ground, chosen_by)
     told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
     tracks, variances = min(told, key=lambda each: each[1][-1])

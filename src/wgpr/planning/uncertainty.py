@@ -18,6 +18,7 @@ correlations are limited to one, and no measurement makes a covariance larger.
 
 from copy import copy
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -41,11 +42,21 @@ class Uncertainty:
     """Variances and covariances of the field at the nodes and the targets of a ground, in the square of internal units.
 
     variance : (N,) at the targets; noise : (N,) variance of a measurement in each cell.
+    shortest_lengthscales : (d,) that they depend on, in the units of the model.
     """
 
-    def __init__(self, ground: Ground, between_nodes: Array, to_targets: Array, variance: Array, noise: Array) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        between_nodes: Array,
+        to_targets: Array,
+        variance: Array,
+        noise: Array,
+        shortest_lengthscales: Array | float = np.inf,
+    ) -> None:
         """between_nodes, to_targets : (N, N) covariances of nodes with nodes and with targets."""
         self.ground, self.variance, self.noise = ground, variance, noise
+        self.shortest_lengthscales = shortest_lengthscales
         self._nodes, self._targets = between_nodes, to_targets
         self._gains, self._is_stale = np.zeros(len(ground)), np.ones(len(ground), dtype=bool)
 
@@ -118,31 +129,31 @@ def uncertainty_of(
     nodes, targets = units.inputs(nodes.reshape(-1, d)).reshape(nodes.shape), units.inputs(targets)
     near = ground.neighbours(ground.radius)
     between_nodes, by_node, by_target = np.zeros((3, n, n))
-    variance, noise = np.zeros(n), np.zeros(n)
+    variance, noise, shortest = np.zeros(n), np.zeros(n), np.full(d, np.inf)
     owners, of_target = route(territories.cuts, nodes.mean(axis=1)), route(territories.cuts, targets)
     for number in np.unique(np.concatenate([owners, of_target])).tolist():
         posterior = posterior_of(territories, number, state.cache, method.max_cache_bytes)
         if least_lengthscales is not None:
             posterior = _smoothed(posterior, least_lengthscales / units.length)
+        shortest = np.minimum(shortest, posterior.theta.lengthscales * units.length)
         own = np.flatnonzero(of_target == number)
         if len(own):
             variance[own] = posterior.predict(targets[own])[1]
             around = _distinct(near[own])
-            covariances = _covariances(posterior, nodes[around], targets[own])
+            covariances = _covariances(posterior, nodes[around], targets[own, None])
             by_target[np.ix_(around, own)] = ground.closeness(around, own) * covariances
         own = np.flatnonzero(owners == number)
         if len(own):
             noise[own] = posterior.theta.noise**2 / n_each
             around = _distinct(near[own])
-            others = np.concatenate([nodes[around].reshape(-1, d), targets[around]])
-            covariances = _covariances(posterior, nodes[own], others)
             factor = ground.closeness(own, around)
-            between = covariances[:, : n_each * len(around)].reshape(len(own), len(around), n_each).mean(axis=2)
-            between_nodes[np.ix_(own, around)] = factor * between
-            by_node[np.ix_(own, around)] = factor * covariances[:, n_each * len(around) :]
+            for all_of_them, others in ((between_nodes, nodes[around]), (by_node, targets[around, None])):
+                all_of_them[np.ix_(own, around)] = factor * _covariances(posterior, nodes[own], others)
     squared = method._factor(state) ** 2
     between_nodes, to_targets = _smaller(between_nodes, between_nodes.T), _smaller(by_node, by_target)
-    return Uncertainty(ground, squared * between_nodes, squared * to_targets, squared * variance, squared * noise)
+    return Uncertainty(
+        ground, squared * between_nodes, squared * to_targets, squared * variance, squared * noise, shortest
+    )
 
 
 def _distinct(cells: Indices) -> Indices:
@@ -152,9 +163,16 @@ def _distinct(cells: Indices) -> Indices:
 
 
 def _covariances(posterior: Posterior, nodes: Array, others: Array) -> Array:
-    """(n, m) of the mean over the places of each node (n, s, d) with other places (m, d)."""
-    n, n_each, d = nodes.shape
-    return posterior.covariance(nodes.reshape(-1, d), others).reshape(n, n_each, -1).mean(axis=1)
+    """(n, m) of the means over the places of nodes (n, s, d) with those over the places of others (m, t, d)."""
+    nodes, others = nodes.swapaxes(0, 1), others.swapaxes(0, 1)
+    prior = np.zeros((nodes.shape[1], others.shape[1]))
+    for places, other_places in product(nodes, others):  # one by one, because all of them together need much memory
+        prior += posterior.kernel(posterior.theta, places, other_places)
+    by_node, by_other = (
+        np.mean([posterior._whitened(places)[1] for places in each], axis=0) for each in (nodes, others)
+    )
+    covariances: Array = prior / (len(nodes) * len(others)) - by_node.T @ by_other
+    return covariances
 
 
 def _smaller(a: Array, b: Array) -> Array:
