@@ -71,12 +71,13 @@ def error_alone(n):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("n_shards", [1, 2, 5])
 def test_a_fleet_is_as_accurate_as_one_process(n_shards):
-    X, y = survey(3000)
+    X, y = survey(2000)
     model = learned(X, y, n_shards)
-    assert model.n_samples_seen_ == 3000
-    assert sum(each.n_seen for each in model.models_) == 3000
-    assert errors(model)[0] < error_alone(3000) + 0.05 * NOISE
-    assert errors(model)[1] > 0.9
+    assert model.n_samples_seen_ == 2000
+    assert sum(each.n_seen for each in model.models_) == 2000
+    error, coverage = errors(model)
+    assert error < error_alone(2000) + 0.05 * NOISE
+    assert coverage > 0.9
 
 
 @pytest.mark.usefixtures("here")
@@ -115,12 +116,13 @@ def test_answers_between_rows_are_of_all_rows():
 def test_workers_that_die_lose_no_row_and_learn_none_twice(here, seed, monkeypatch):
     monkeypatch.setattr(coordinator, "_PARCEL", 100)
     monkeypatch.setattr(coordinator, "_INTERVAL", 0.01)
-    X, y = survey(2500)
+    X, y = survey(2000)
     here[0].deaths = np.random.default_rng(seed).choice(np.arange(1, 60), 12, replace=False).tolist()
     model = learned(X, y, pieces=25)
-    assert model.n_samples_seen_ == 2500
-    assert sum(each.n_seen for each in model.models_) == 2500
-    assert errors(model)[0] < 1.2 * error_alone(2500)
+    assert len(here[1].calls) >= 60  # all of them have died
+    assert model.n_samples_seen_ == 2000
+    assert sum(each.n_seen for each in model.models_) == 2000
+    assert errors(model)[0] < 1.2 * error_alone(2000)
 
 
 def test_no_row_goes_to_two_workers(here, monkeypatch):
@@ -133,35 +135,36 @@ def test_no_row_goes_to_two_workers(here, monkeypatch):
 
 
 def test_borders_are_told_within_their_bytes(here, monkeypatch):
-    monkeypatch.setattr(coordinator, "_INTERVAL", 0.0)
-    X, y = survey(4000)
+    monkeypatch.setattr(coordinator, "_INTERVAL", 0.001)
+    X, y = survey(2000)
     with ShardedRegressor(n_shards=4) as fleet:
         fleet.fit(X, y)
-        assert 0 < fleet._coordinator.n_bytes_told <= coordinator._BYTES_A_ROW * 4000
+        assert 0 < fleet._coordinator.n_bytes_told <= coordinator._BYTES_A_ROW * 2000
     assert {method for _, method, _ in here[1].calls} >= {"tell", "hear"}
 
 
 @pytest.mark.parametrize("deaths", [(), (40, 41, 44, 45, 47)])
 def test_a_district_that_fills_is_divided(here, monkeypatch, deaths):
     monkeypatch.setattr(coordinator, "_PARCEL", 100)
-    monkeypatch.setattr(coordinator, "_INTERVAL", 0.0)
-    monkeypatch.setattr(coordinator, "_FEWEST_DIVIDED", 500)
+    monkeypatch.setattr(coordinator, "_INTERVAL", 0.001)
+    monkeypatch.setattr(coordinator, "_FEWEST_DIVIDED", 250)
     here[0].deaths = deaths
-    X, y = survey(4000)
+    X, y = survey(2000)
     with ShardedRegressor(n_shards=2) as fleet:
         corner = (X < 0.8).all(axis=1)  # all others are in one district
         fleet.prepare(X[corner], y[corner])
-        for first in range(0, 4000, 200):
-            fleet.partial_fit(X[first : first + 200], y[first : first + 200])
+        for first in range(0, 2000, 100):
+            fleet.partial_fit(X[first : first + 100], y[first : first + 100])
         model = fleet.collect()
         assert fleet.n_districts_ > 2
         n_rows = [district.n_rows for district in fleet._coordinator._districts]
         folders = os.listdir(here[1]._folder)
     assert len(folders) == len(n_rows)
-    assert model.n_samples_seen_ == sum(n_rows) == 4000
-    assert sum(each.n_seen for each in model.models_) == 4000
+    assert len(here[1].calls) > max(deaths, default=0)
+    assert model.n_samples_seen_ == sum(n_rows) == 2000
+    assert sum(each.n_seen for each in model.models_) == 2000
     assert max(n_rows) < 3 * np.mean(n_rows)
-    assert errors(model)[0] < 1.2 * error_alone(4000)
+    assert errors(model)[0] < 1.2 * error_alone(2000)
 
 
 def test_a_worker_that_always_dies_is_given_up(here, monkeypatch):
@@ -244,19 +247,19 @@ def test_several_outputs_and_weights():
 
 def test_a_killed_process_is_replaced(monkeypatch):
     monkeypatch.setattr(coordinator, "_PARCEL", 200)
-    X, y = survey(3000)
+    X, y = survey(2000)
     with ShardedRegressor(n_shards=2, n_workers=2) as fleet:
         fleet.prepare(X[::5], y[::5])
-        fleet.partial_fit(X[:1500], y[:1500])
+        fleet.partial_fit(X[:1000], y[:1000])
         processes = fleet._coordinator.process_ids()
         assert len(set(processes)) == 2
         os.kill(processes[0], signal.SIGKILL)
-        fleet.partial_fit(X[1500:], y[1500:])
+        fleet.partial_fit(X[1000:], y[1000:])
         model = fleet.collect()
         folder = fleet._temporary
         assert fleet._coordinator.n_deaths == 1
-    assert model.n_samples_seen_ == 3000
-    assert errors(model)[0] < 1.2 * error_alone(3000)
+    assert model.n_samples_seen_ == 2000
+    assert errors(model)[0] < 1.2 * error_alone(2000)
     assert not Path(folder).exists()
 
 
