@@ -1050,14 +1050,14 @@ def test_a_fit_that_is_asked_to_stop_saves(monkeypatch, number):
 
 
 def test_a_job_in_the_background_ignores_ctrl_c():
-    write_survey("survey.csv", 300)
+    write_survey("survey.csv", 100)
     with child("fit", "survey.csv", *SMALL, "-o", "a.map", is_ignoring_interrupts=True) as fit:
         assert fit.stderr.readline()
         while fit.is_alive():
             os.kill(fit.pid, signal.SIGINT)
             time.sleep(0.001)
         assert exit_code(fit) == 0
-    assert load("a.map").n_samples_seen_ == 300
+    assert load("a.map").n_samples_seen_ == 100
 
 
 def test_a_killed_update_leaves_a_whole_map(fitted_map):

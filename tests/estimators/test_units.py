@@ -1,5 +1,7 @@
 """Figures that the method must show and that take seconds; those that take minutes are in benchmarks/."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -78,13 +80,19 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
     assert means.min() >= targets.min() - 10 * np.ptp(targets)
 
 
-@pytest.mark.parametrize("factor", [1e6, 1e-6])
-@pytest.mark.parametrize("regressor", ALL)
-def test_units_do_not_change_the_ensemble(regressor, factor):
+@cache
+def _around_the_border(regressor):
+    """Rows of both regimes, with a second input: X (600, 2), y (600,), and an estimator that has fitted them."""
     X, y, _ = two_regimes(random_state=0)
     X, y = np.column_stack([X, np.cos(0.7 * X[:, 0])])[1200:1800], y[1200:1800]
     settings = {"threshold": 3.0} if regressor is published else {}
-    model = regressor(random_state=0, **settings).fit(X, y)
+    return X, y, regressor(random_state=0, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+@pytest.mark.parametrize("regressor", ALL)
+def test_units_do_not_change_the_ensemble(regressor, factor):
+    X, y, model = _around_the_border(regressor)
     mean, std = model.predict(X, return_std=True)
     other = clone(model)
     if regressor is published:
