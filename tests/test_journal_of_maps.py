@@ -28,10 +28,16 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def learned_map():
+    """An estimator that has learned the first 40 rows of `survey(200)`; tests only save it."""
+    return WGPRegressor(**SETTINGS).partial_fit(survey(200)[X][:40], survey(200)[Y][:40])
+
+
 @pytest.fixture
-def saved_map():
+def saved_map(learned_map):
     """A map of the first 40 rows of `survey(200)`."""
-    WGPRegressor(**SETTINGS).partial_fit(survey(200)[X][:40], survey(200)[Y][:40]).save("a.map")
+    learned_map.save("a.map")
     return Path("a.map")
 
 
