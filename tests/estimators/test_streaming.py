@@ -95,6 +95,7 @@ def test_pending_rows_are_counted(regressor):
         estimator.partial_fit(X[n_seen - 1 : n_seen], y[n_seen - 1 : n_seen])
         assert estimator.n_samples_seen_ == n_seen
         assert estimator.n_pending_ == n_seen % BATCH
+        assert estimator.n_until_step_ == BATCH - n_seen % BATCH
         assert len(estimator.history_) == n_seen // BATCH
         assert sum(model.n_seen for model in estimator.models_) == n_seen - n_seen % BATCH
 
