@@ -18,7 +18,7 @@ from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import Coordinates, CrsError, coordinates_of, recognised, user_bounds
 from wgpr.io.grids import predict_grid
-from wgpr.io.known_range import KnownRange
+from wgpr.io.known_range import KnownRange, first_out_of_area
 from wgpr.io.rows import Forecasts, learn_rows
 from wgpr.io.tables import Table
 from wgpr.plots import summary_figure
@@ -368,6 +368,19 @@ def test_all_commands_speak_degrees(wgpr):
     assert "line 2 has 0, 95, which is no place near the map in EPSG:4326; it is left out" in told
 
 
+def test_info_says_whether_extents_are_those_of_the_data(wgpr):
+    """Bounds are kept in metres. In degrees, at the edge of a UTM zone, the box around them is larger than the data."""
+    degrees = survey(60) + np.array([-72.1 - logs.LONGITUDE, 60.0 - logs.LATITUDE, 0.0])
+    metres = in_metres(degrees)
+    for rows, model in ((degrees, learned(degrees)), (metres, learned(metres, UTM, ["east", "north"]))):
+        model.save("lake.map")
+        content, text = json.loads(wgpr("info", "lake.map", "--json")[1]), wgpr("info", "lake.map")[1]
+        bounds = rows[:, :2].min(axis=0), rows[:, :2].max(axis=0)
+        is_exact = bool(np.allclose(np.transpose(content["extent"]), bounds, rtol=0.0, atol=1e-5))
+        assert (is_exact, content["extent_is_exact"]) == (rows is metres, rows is metres)
+        assert ("(a box around the data, which are learned in metres)" in " ".join(text.split())) is (rows is degrees)
+
+
 def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
     rows = survey(200)
     write("a.csv", rows)
@@ -521,6 +534,43 @@ def test_places_near_a_map_are_plausible():
     assert not known.is_far(metres + np.array([5000.0, -5000.0, 0.0])).any()
     assert known.is_far(np.array([[0.0, 0.0, 10.0]])).any()
     assert "perhaps easting and northing are swapped" in known.far(metres[:, [1, 0, 2]], 0, 0).text
+
+
+@pytest.mark.parametrize("crs", ["EPSG:32618", "EPSG:2056"])
+def test_places_far_from_where_a_projected_system_is_used_are_refused(wgpr, crs):
+    """Easting and northing are swapped in the whole file, so that no row is far from the others."""
+    longitude, latitude = (-76.3, 44.5) if crs == UTM else (8.2, 46.8)
+    degrees = survey(60) + np.array([longitude - logs.LONGITUDE, latitude - logs.LATITUDE, 0.0])
+    x, y = pyproj.Transformer.from_crs(4326, crs, always_xy=True).transform(*degrees[:, :2].T)
+    write("swapped.csv", np.column_stack([y, x, degrees[:, 2]]), ["easting", "northing", "depth"])
+    write("right.csv", np.column_stack([x, y, degrees[:, 2]]), ["easting", "northing", "depth"])
+    code, _, told = wgpr("fit", "swapped.csv", "--crs", crs, "-o", "lake.map", *QUICK)
+    assert (code, f"is far from where {crs} is used, longitude " in told) == (1, True), told
+    assert "swapped.csv, line " in told
+    assert "; perhaps easting and northing are swapped; correct it, or learn it as it is (--force); nothing was" in told
+    code, _, told = wgpr("fit", "swapped.csv", "--force", "--crs", crs, "-o", "lake.map", *QUICK)
+    assert (code, told.count("warning: swapped.csv, line "), load("lake.map").n_samples_seen_) == (0, 1, 60), told
+    code, _, told = wgpr("fit", "right.csv", "--crs", crs, "-o", "lake.map", *QUICK)
+    assert (code, "is used" in told) == (0, False), told
+    for name, n_rows in (("swapped.csv", 0), ("right.csv", 60)):
+        with open(name) as file:
+            _, _, told = wgpr("stream", f"{name}.map", "--crs", crs, *QUICK, stdin=file.read())
+        assert (f"{n_rows} rows learned" in told, "60 lines were left out" in told) == (True, n_rows == 0), told
+
+
+def test_areas_of_use_have_margins_and_may_cross_the_antimeridian():
+    def fault(crs, longitude, latitude):
+        places = pyproj.Transformer.from_crs(4326, crs, always_xy=True).transform(longitude, latitude)
+        return first_out_of_area(np.array([places]), coordinates_of(crs, ["x", "y"]))
+
+    assert fault(UTM, -83.0, 44.0) is None  # UTM zone 17
+    assert fault(UTM, -60.0, 44.0) is not None
+    assert fault("EPSG:2193", 179.0, -44.0) is None  # New Zealand, with islands east of the antimeridian
+    assert fault("EPSG:2193", -177.0, -44.0) is None
+    assert fault("EPSG:2193", 120.0, -30.0) is not None
+    assert fault("EPSG:3857", 170.0, -80.0) is None
+    assert fault("EPSG:4326", 170.0, -80.0) is None
+    assert first_out_of_area(np.array([[1e9, 1e9]]), coordinates_of(KILOMETRES, ["x", "y"])) is None  # no area is known
 
 
 def write_degrees(name, rows):

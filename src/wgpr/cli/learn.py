@@ -265,7 +265,7 @@ def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: in
                 sample, step = [np.concatenate(sample)[::2]], 2 * step
             show(table.n_rows, format_count(table.n_rows, "row"))
     rows = np.concatenate(sample)
-    check.judge_inputs(rows)
+    check.judge(rows)
     return rows if n_rows else None
 
 

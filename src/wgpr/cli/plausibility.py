@@ -10,24 +10,23 @@ from wgpr.cli.console import warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
-from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_outside
+from wgpr.io.known_range import Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.tables import Chunk, TableError
 
-# Rows that represent the beginning of a table.
-_SAMPLE = 200
 # A table is recognised by its first rows. With fewer rows it may be the same by chance.
 _MIN_HEAD, _MAX_HEAD = 10, 32
 _MAX_TABLES = 1000
 _MAX_WARNINGS = 5
-# Rows with the least, and with the greatest, values of an input that are kept of a chunk.
+# Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
 
 
 class TableCheck:
     """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
-    For a new map, a place that is far from the others is an error, and other values far outside are warnings. For a
-    map that has learned something, all of these are errors. Warnings are printed by `judge_inputs`.
+    For a new map, a place that is far from the others, or from where its system is used, is an error, and other values
+    far outside are warnings. For a map that has learned something, all of these are errors. Warnings are printed by
+    `judge`.
 
     force : errors are warnings, but for values that cannot be learned.
     has_weights : whether the last column has weights; skip : rows that were left out before.
@@ -39,56 +38,56 @@ class TableCheck:
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
-        self._told: set[tuple[str, int]] = set()  # files and columns with values far outside
         self._files: dict[str, tuple[int, str]] = {}  # number of rows before a file, and its fingerprint
-        self._sample: Array | None = None
-        self._extremes: list[Chunk] = []  # rows with the least and greatest inputs of each chunk, for a new map
+        self._extremes: list[Chunk] = []  # rows with the least and greatest values of each chunk, for a new map
 
     def add(self, chunk: Chunk) -> Chunk:
-        """Check the next chunk and return it. Inputs of a new map are judged later, by `judge_inputs`."""
+        """Check the next chunk and return it. Values of a new map are judged later, by `judge`."""
         rows, weights = self.split(chunk)
         if weights is not None:
             _check_weights(chunk, weights)
+        _check_size(chunk)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
         for problem in self._repetition(without_weights):
             self._tell(problem, is_error=True)
-        self._check_values(without_weights)
-        if self._known is None:
+        if self._known is not None:
+            for fault, n_more in self._known.faults(rows):
+                self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
+        else:
             X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
-            order = np.argsort(X, axis=0)
+            order = np.argsort(np.column_stack([X, rows[:, -1]]), axis=0)
             ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
             self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
         return chunk
 
     def add_of_pipe(self, chunk: Chunk) -> Chunk:
-        """Check the next chunk, whose inputs are judged by itself, and return it."""
-        self.add(chunk)
-        self.judge_inputs(chunk.values)
+        """Check the next chunk, whose values are judged by itself, and return it."""
+        self.judge(self.add(chunk).values)
         return chunk
 
-    def judge_inputs(self, sample: Array) -> None:
-        """Check the inputs of all chunks that were added, by rows (n, k) that represent these, for a new map.
+    def judge(self, sample: Array) -> None:
+        """Check the values of all chunks that were added, by rows (n, k) that represent these, for a new map.
 
         A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
         extremes, self._extremes = self._extremes, []
-        if len(sample) >= MIN_KNOWN and extremes:
+        for chunk in extremes:
+            if (fault := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
+                self._tell_far(chunk, fault, "0", is_place=True, is_error=True)
+                break
+        if extremes:
             rows = sample[:, :-1] if self.has_weights else sample
-            known = KnownRange.of_inputs(rows, extremes[0].names[: rows.shape[1] - 1], self._coordinates)
+            known = KnownRange.of_sample(rows, extremes[0].names[: rows.shape[1] - 1], self._coordinates)
             for chunk in extremes:
-                self._judge_extremes(chunk, known)
+                for fault, n_more in known.faults(chunk.values):
+                    count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
+                    is_place = fault.column in known.places
+                    self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
         self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
-
-    def _judge_extremes(self, chunk: Chunk, known: KnownRange) -> None:
-        for fault, n_more in known.faults(chunk.values):
-            is_place, is_target = fault.column in known.places, fault.column == chunk.values.shape[1] - 1
-            if is_place or not (is_target or (chunk.file, fault.column) in self._told):
-                count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
-                self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
 
     def _tell_far(self, chunk: Chunk, fault: Fault, n_more: str, *, is_place: bool, is_error: bool) -> None:
         """Tell a value far outside of what is known. n_more : others in the same column."""
@@ -125,19 +124,6 @@ class TableCheck:
                 fault = f"{chunk.file} begins with rows that the map has learned before"
                 yield f"{fault}; {remedy} or learn them again (--force)"
                 return
-
-    def _check_values(self, chunk: Chunk) -> None:
-        """Tell values that are too large, and those far outside of what is known or of their column."""
-        _check_size(chunk)
-        self._sample = chunk.values[:_SAMPLE] if self._sample is None else self._sample
-        known = self._known or KnownRange.of_columns(np.concatenate([self._sample, chunk.values]))
-        # `judge_inputs` has the metres of the places of a new map.
-        later = () if self._known is not None or self._coordinates is None else self._coordinates.columns
-        for fault, n_more in known.faults(chunk.values):
-            if fault.column not in later:
-                self._told.add((chunk.file, fault.column))
-                is_place = fault.column in known.places
-                self._tell_far(chunk, fault, f"{n_more:,}", is_place=is_place, is_error=self._known is not None)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
         if (fault := first_outside(X, self._coordinates, self._known)) is not None:

@@ -19,7 +19,7 @@ from wgpr.cli.settings import Configuration, make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import Coordinates, coordinates
-from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
+from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_out_of_area, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen
 from wgpr.io.track import COLUMNS
 
@@ -135,8 +135,11 @@ class Session(ABC):
         if force or not len(rows):
             return None
         known = self._known or KnownRange.of_rows(rows[:1], self._coordinates, self.parser.inputs)
-        judged = rows[max(0, MIN_KNOWN - self._n_known) :]
-        if len(judged) and (fault := known.first_far(judged)) is not None:
+        n_first = max(0, MIN_KNOWN - self._n_known)
+        fault = first_out_of_area(rows[:n_first, :-1], self._coordinates) if n_first else None
+        if fault is None and len(rows) > n_first:
+            fault = known.first_far(rows[n_first:])
+        if fault is not None:
             names = [*self.parser.inputs, self.parser.target]
             name = ", ".join(str(names[column]) for column in known.columns_with(fault.column))
             return LineError(f"has {fault.values} as {name}, {fault.text} (--force learns it)")

@@ -56,6 +56,7 @@ def summarize(model: EnsembleRegressor, n_bytes: int, *, compact: bool = False) 
         "compact": compact,
         "crs": None if model.crs_ is None else str(model.crs_),
         "extent": user_bounds(model).T.tolist(),
+        "extent_is_exact": model.crs_ is None or not model.crs_.is_geographic,
         "models": _summarize_models(model) if model.n_models_ else [],
         "last_steps": [_summarize_step(record) for record in model.history_[-_STEPS_SHOWN:]],
     }
@@ -99,6 +100,7 @@ def _summarize_step(record: StepRecord) -> dict[str, Any]:
 def print_summary(content: Mapping[str, Any], console: Console) -> None:
     """Print what `summarize` returns."""
     extents = zip(content["inputs"], content["extent"], strict=True)
+    around = "" if content["extent_is_exact"] else " (a box around the data, which are learned in metres)"
     waiting = f", of which {content['waiting']:,} wait for a batch to fill" if content["waiting"] else ""
     unused = content["without_effect"]
     used = {name: value for name, value in content["settings"].items() if name not in unused}
@@ -107,7 +109,7 @@ def print_summary(content: Mapping[str, Any], console: Console) -> None:
         "method": content["estimator"] + (" (compact: float32, no history)" if content["compact"] else ""),
         "settings": ", ".join(f"{name}={value}" for name, value in used.items()),
         "without effect": f"{', '.join(unused)} (only for {other})" if unused else "",
-        "inputs": ", ".join(f"{name} from {low:.10g} to {high:.10g}" for name, (low, high) in extents),
+        "inputs": ", ".join(f"{name} from {low:.10g} to {high:.10g}" for name, (low, high) in extents) + around,
         "coordinates": content["crs"] or "",
         "target": content["target"],
         "samples": f"{content['samples']:,}{waiting}",

@@ -1,7 +1,7 @@
 """What is known of the values of a map, and which values are far outside of that."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import LARGEST_DEGREES, Coordinates, coordinates, named_degrees
+from wgpr.io.coordinates import LARGEST_DEGREES, Coordinates, coordinates, named_degrees, require_pyproj
 from wgpr.io.grids import framed, input_names, predict_one_output
 from wgpr.labels import Label
 
@@ -35,6 +35,11 @@ _FRACTION, _LEAST_INPUT_REACH = 0.1, 1000.0
 # An input of a table is far from the middle half of its column if its distance is so many times the size of that.
 _MIDDLE_FACTOR = 100.0
 _HUGE = 1e30
+# A place is far from the area of use of its system if it is farther away than the area is large, and more than so many
+# degrees.
+_LEAST_MARGIN = 1.0
+_SWAPPED_DEGREES = "; perhaps longitude and latitude are swapped"
+_SWAPPED_METRES = "; perhaps easting and northing are swapped"
 # Rows that represent a map.
 _SAMPLE = 200
 
@@ -59,59 +64,57 @@ class KnownRange:
 
     low, high : (k,), with x and y in metres, as a map learns them, if there are coordinates.
     reach : (k,), how far outside of these a value is plausible.
-    coordinates : of a map with a reference system. Its places are judged by x and y together.
-    degrees : columns of longitude and latitude of a map without a system, judged together too; None without.
+    names : (k - 1,) of the inputs; coordinates : of a map with a reference system.
+    places : columns of x and y if there are coordinates, or of longitude and latitude by their names. They are judged
+        together. Otherwise empty.
     """
 
     low: Array
     high: Array
     reach: Array
-    coordinates: Coordinates | None = None
-    degrees: tuple[int, int] | None = None
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """The columns of x and y if these are judged together, otherwise none."""
-        return (self.degrees or ()) if self.coordinates is None else self.coordinates.columns
+    names: Sequence[str]
+    coordinates: Coordinates | None
+    places: tuple[int, ...]
 
     @classmethod
-    def of_columns(cls, rows: Array) -> "KnownRange":
-        """The middle half of each column of `rows` (n, k), which a few wrong values do not change."""
-        low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
-        size = np.maximum(high - low, np.abs(middle))
-        return cls(low, high, np.where(size > 0, _TARGET_FACTOR * size, inf))
+    def of_sample(cls, rows: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
+        """The middle half of columns in rows (n, k) that represent a table, which a few wrong values do not change.
 
-    @classmethod
-    def of_inputs(cls, rows: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
-        """The middle half of inputs in rows (n, k) that represent a table. Inputs of the same unit have a common reach.
+        Inputs of the same unit have a common reach. Of a few rows any input is plausible.
 
-        names : (k - 1,) of the inputs; known : their coordinates, if they have a system. Any target is plausible.
+        names : (k - 1,) of the inputs; known : their coordinates, if they have a system.
         """
-        low, high = np.quantile(_in_metres(rows, known), [0.25, 0.75], axis=0)
-        size, units = (high - low)[:-1], [Label.parsed(name).unit for name in names]
-        largest = [max(s for s, other in zip(size, units, strict=True) if other == unit) for unit in units]
-        degrees = _degrees_within(named_degrees(names) if known is None else None, low, high)
-        reach = np.append(_MIDDLE_FACTOR * np.array(largest), inf)
-        _set_reach_of_places(reach, high - low, known, degrees)
-        return cls(low, high, np.where(reach > 0, reach, inf), known, degrees)
+        low, middle, high = np.quantile(_in_metres(rows, known), [0.25, 0.5, 0.75], axis=0)
+        size, units = high - low, [Label.parsed(name).unit for name in names]
+        largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
+        reach = np.append(_MIDDLE_FACTOR * np.array(largest), _TARGET_FACTOR * max(size[-1], abs(middle[-1])))
+        made = cls._with_reach(low, high, reach, names, known)
+        return made if len(rows) >= MIN_KNOWN else replace(made, reach=np.append(np.full(len(names), inf), reach[-1]))
 
     @classmethod
-    def of_bounds(
-        cls, low: Array, high: Array, known: Coordinates | None = None, degrees: tuple[int, int] | None = None
-    ) -> "KnownRange":
+    def of_bounds(cls, low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
         """By the least and greatest values (k,) of inputs and, last, target; of x and y in metres if these are known.
 
         The extent of all inputs counts for each, because a survey may begin with a straight line along one of them.
-        degrees : columns that are named as longitude and latitude, without a system.
         """
-        extent, degrees = high - low, _degrees_within(degrees, low, high)
+        extent = high - low
         size = np.maximum(extent, np.maximum(np.abs(low), np.abs(high)))
-        places = list((degrees or ()) if known is None else known.columns)
+        places = _places(low, high, names, known)
         most, widest = (np.delete(each[:-1], places).max(initial=0.0) for each in (size, extent))
         inputs = np.maximum(_FRACTION * size[:-1], max(_PLACE_FACTOR * widest, _LEAST_INPUT_REACH))
         reach = np.append(np.minimum(inputs, _INPUT_FACTOR * most), _TARGET_FACTOR * size[-1])
-        _set_reach_of_places(reach, extent, known, degrees)
-        return cls(low, high, np.where(reach > 0, reach, inf), known, degrees)
+        return cls._with_reach(low, high, reach, names, known)
+
+    @classmethod
+    def _with_reach(
+        cls, low: Array, high: Array, reach: Array, names: Sequence[str], known: Coordinates | None
+    ) -> "KnownRange":
+        """x and y get their common reach. Where nothing varies, any value is plausible."""
+        places = _places(low, high, names, known)
+        if places:
+            least = _LEAST_DEGREES if known is None else _LEAST_REACH
+            reach[places] = max(_PLACE_FACTOR * (high - low)[places].max(), least)
+        return cls(low, high, np.where(reach > 0, reach, inf), names, known, tuple(places))
 
     @classmethod
     def of_rows(cls, rows: Array, known: Coordinates | None, names: Sequence[str]) -> "KnownRange":
@@ -120,8 +123,7 @@ class KnownRange:
         known : its coordinates, if it has a system; names : (k - 1,) of its inputs.
         """
         values = _in_metres(rows, known)
-        degrees = named_degrees(names) if known is None else None
-        return cls.of_bounds(values.min(axis=0), values.max(axis=0), known, degrees)
+        return cls.of_bounds(values.min(axis=0), values.max(axis=0), names, known)
 
     @classmethod
     def of_map(cls, model: EnsembleRegressor) -> "KnownRange":
@@ -130,9 +132,9 @@ class KnownRange:
         if model.n_models_:
             X = np.concatenate(model.pseudo_inputs_)
             y = np.append(y, predict_one_output(model, framed(model, X[:: 1 + len(X) // _SAMPLE]))[0])
-        (low, high), known = model.bounds_, coordinates(model)
-        degrees = named_degrees(input_names(model)) if known is None else None
-        return cls.of_bounds(np.append(low, y.min()), np.append(high, y.max()), known, degrees)
+        low, high = model.bounds_
+        bounds = np.append(low, y.min()), np.append(high, y.max())
+        return cls.of_bounds(*bounds, input_names(model), coordinates(model))
 
     def including(self, rows: Array) -> "KnownRange":
         """With more rows (n, k) of the user."""
@@ -140,7 +142,7 @@ class KnownRange:
         low, high = np.minimum(self.low, values.min(axis=0)), np.maximum(self.high, values.max(axis=0))
         if (low == self.low).all() and (high == self.high).all():
             return self
-        return self.of_bounds(low, high, self.coordinates, self.degrees)
+        return self.of_bounds(low, high, self.names, self.coordinates)
 
     def is_far(self, rows: Array) -> NDArray[np.bool_]:
         """Which values of `rows` (n, k) of the user are far outside; of a place x or y, which is farther outside."""
@@ -194,7 +196,7 @@ class KnownRange:
         if self.is_far(swapped)[0, places].any():
             return ""
         is_geographic = self.coordinates is None or self.coordinates.is_geographic
-        return f"; perhaps {'longitude and latitude' if is_geographic else 'easting and northing'} are swapped"
+        return _SWAPPED_DEGREES if is_geographic else _SWAPPED_METRES
 
     def _user_bounds(self) -> tuple[Array, Array]:
         """Least and greatest values (k,), as the user gives them."""
@@ -217,22 +219,39 @@ def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None
     return Fault(row, known.columns[0], shown, f"no place near the map in {known.name}{hint}")
 
 
-def _degrees_within(columns: tuple[int, int] | None, low: Array, high: Array) -> tuple[int, int] | None:
-    """The columns of longitude and latitude if their bounds (k,) can be degrees, otherwise None."""
-    if columns is None:
+def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
+    """The first row of inputs (n, d) of the user that is far from the area of use of a projected system; None without.
+
+    known : coordinates of a new map, None if it has no system.
+    """
+    area = None if known is None or known.is_geographic else require_pyproj().CRS(known.user).area_of_use
+    if known is None or area is None:
         return None
-    largest = np.maximum(np.abs(low), np.abs(high))[list(columns)]
-    return columns if (largest <= LARGEST_DEGREES).all() else None
+    west, south, east, north = area.bounds
+    size = np.array([(east - west) % 360.0 or 360.0, north - south])
+    middle, most = np.array([west, south]) + size / 2.0, size / 2.0 + np.maximum(size, _LEAST_MARGIN)
+
+    def is_out(places: Array) -> NDArray[np.bool_]:
+        with np.errstate(invalid="ignore"):  # a place may be infinite
+            offset = np.column_stack(known.transformed(*places.T)) - middle
+            offset[:, 0] = (offset[:, 0] + 180.0) % 360.0 - 180.0
+        return np.asarray(~(np.abs(offset) <= most).all(axis=1))
+
+    places = X[:, list(known.columns)]
+    if not (is_outside := is_out(places)).any():
+        return None
+    row = int(np.argmax(is_outside))
+    hint = _SWAPPED_METRES if not is_out(places[row : row + 1, ::-1])[0] else ""
+    text = f"far from where {known.name} is used, longitude {west:g} to {east:g} and latitude {south:g} to {north:g}"
+    return Fault(row, known.columns[0], _shown(X[row], known.columns), f"{text}{hint}")
 
 
-def _set_reach_of_places(
-    reach: Array, extent: Array, known: Coordinates | None, degrees: tuple[int, int] | None
-) -> None:
-    """Give x and y their common reach, in place. extent : (k,) of what is known."""
-    places = list((degrees or ()) if known is None else known.columns)
-    if places:
-        least = _LEAST_DEGREES if known is None else _LEAST_REACH
-        reach[places] = max(_PLACE_FACTOR * extent[places].max(), least)
+def _places(low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> list[int]:
+    """The columns of x and y, or of longitude and latitude by their names if the bounds (k,) can be degrees."""
+    if known is not None:
+        return list(known.columns)
+    columns = list(named_degrees(names) or ())
+    return columns if (np.maximum(np.abs(low), np.abs(high))[columns] <= LARGEST_DEGREES[: len(columns)]).all() else []
 
 
 def _shown(row: Array, columns: Sequence[int]) -> str:
