@@ -1,6 +1,6 @@
 """Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -49,8 +49,7 @@ class TableCheck:
         _check_size(chunk)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
-        for problem in self._repetition(without_weights):
-            self._tell(problem, is_error=True)
+        self._check_repetition(without_weights)
         if self._known is not None:
             for fault, n_more in self._known.faults(rows):
                 self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
@@ -73,10 +72,6 @@ class TableCheck:
         A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
         extremes, self._extremes = self._extremes, []
-        for chunk in extremes:
-            if (fault := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
-                self._tell_far(chunk, fault, "0", is_place=True, is_error=True)
-                break
         if extremes:
             rows = sample[:, :-1] if self.has_weights else sample
             known = KnownRange.of_sample(rows, extremes[0].names[: rows.shape[1] - 1], self._coordinates)
@@ -85,6 +80,10 @@ class TableCheck:
                     count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
                     is_place = fault.column in known.places
                     self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
+        for chunk in extremes:
+            if (fault := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
+                self._tell_far(chunk, fault, "0", is_place=True, is_error=True)
+                break
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
         self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
@@ -112,8 +111,8 @@ class TableCheck:
         """Inputs and target (n, d + 1) of a chunk, and its weights (n,) if it has any."""
         return (chunk.values[:, :-1], chunk.values[:, -1]) if self.has_weights else (chunk.values, None)
 
-    def _repetition(self, chunk: Chunk) -> Iterator[str]:
-        """A sentence if a file begins with rows that were learned before."""
+    def _check_repetition(self, chunk: Chunk) -> None:
+        """Tell a file that begins with rows that were learned before."""
         if chunk.file in self._files:
             return
         self._files[chunk.file] = self.n_rows, _fingerprint(chunk.values, _MAX_HEAD)
@@ -122,7 +121,7 @@ class TableCheck:
                 n_known = self._skip + int(n_rows)
                 remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {n_known})"
                 fault = f"{chunk.file} begins with rows that the map has learned before"
-                yield f"{fault}; {remedy} or learn them again (--force)"
+                self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
                 return
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
