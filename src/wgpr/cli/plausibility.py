@@ -81,8 +81,8 @@ class TableCheck:
                     is_place = fault.column in known.places
                     self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
         for chunk in extremes:
-            if (fault := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
-                self._tell_far(chunk, fault, "0", is_place=True, is_error=True)
+            if (outside := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
+                self._tell_far(chunk, outside, "0", is_place=True, is_error=True)
                 break
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
