@@ -1,5 +1,6 @@
 """The page in a real browser: what a person sees while rows come in."""
 
+import io
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from running_service import as_csv, make_map, rough_survey, running, send, survey
 
@@ -283,7 +285,7 @@ def legend_numbers(page):
     return [float(text) for text in page.locator("#legend span").all_inner_texts()]
 
 
-@pytest.mark.parametrize("across", [0.0, 1e-9, 1e-3])
+@pytest.mark.parametrize("across", [0.0, 1e-9, 1e-4, 1e-3, 1e-2])
 def test_one_survey_line_is_drawn_as_a_strip(open_page, service, across):
     name = f"transect{across:g}"
     learn(service.client, make_map(service.client, name), transect(60, across))
@@ -292,7 +294,27 @@ def test_one_survey_line_is_drawn_as_a_strip(open_page, service, across):
     wait_until_refined(page)
     assert pixels(page)[0] > 2000
     low, _, high = legend_numbers(page)
-    assert 3.5 < low < high < 7.0
+    assert 3.9 < low < 4.1
+    assert 5.9 < high < 6.1
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.25])
+def test_no_line_is_drawn_between_tiles(open_page, service, scale):
+    rows = survey(150) * [0.05, 0.2, 1.0]  # all in a corner, so that the rest is pale
+    learn(service.client, make_map(service.client, f"corner{scale}"), [*rows, [10.0, 10.0, 5.0]])
+    page = open_page(f"corner{scale}", device_scale_factor=scale)
+    page.uncheck("#track")
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    west = page.evaluate("""() => [...new Set([...document.querySelectorAll("canvas.leaflet-tile")]
+        .map((canvas) => canvas.getBoundingClientRect().left))]""")
+    picture = imread(io.BytesIO(page.screenshot(clip={"x": 0, "y": 50, "width": 600, "height": 700})))
+    columns = [round(scale * x) for x in west if 20 < x < 580]
+    assert columns
+    for column in columns:
+        around = picture[:, column - 3 : column + 4, :3]
+        expected = np.linspace(around[:, 0], around[:, -1], 7, axis=1)
+        assert np.median(np.abs(around - expected), axis=0).max() < 0.004
 
 
 def test_a_survey_line_from_south_to_north_is_drawn_as_a_strip(open_page, service):

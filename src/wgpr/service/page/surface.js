@@ -7,6 +7,7 @@ const NODES = 65; // along a side of a tile; neighbouring tiles share their edge
 const COARSE = 33; // of a new tile, which is drawn at once, and then fetched with all nodes
 const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
 const NARROWEST = 1 / 20; // of the ground: its shorter side by the longer, so that a single survey line is a strip
+const ROUNDING = 1e-11; // of a coordinate: an extent below it counts as none
 const METRES_OF_DEGREE = 111_320; // of a great circle
 const L = () => window.L;
 
@@ -27,7 +28,7 @@ export class Surface {
     this.map = L().map(element, { crs, minZoom: -40, maxZoom: 40, zoomSnap: 0.25, attributionControl: false,
       preferCanvas: true, fadeAnimation: false, keyboardPanDelta: 60 });
     this.grid = this._gridLayer().addTo(this.map);
-    if (this.aspect === 1 || areDegrees(summary)) this._scaleBar().addTo(this.map);
+    if (this.aspect === (scaleOf(summary) ?? 1)) this._scaleBar().addTo(this.map);
     this.track = L().polyline([], { color: "#d55e00", weight: 2, opacity: 0.85, interactive: false, smoothFactor: 0.5 }).addTo(this.map);
     this.boat = L().circleMarker([0, 0], { radius: 6, color: "#fff", weight: 2, fillColor: "#d55e00", fillOpacity: 1,
       interactive: false });
@@ -185,8 +186,9 @@ export class Surface {
     if (!tiles.length) return;
     const latent = Math.max(...tiles.map((tile) => maximum(plane(tile, LATENT))), 1e-300);
     const { low, high } = this._range(tiles, latent);
+    const back = getComputedStyle(this.map.getContainer()).backgroundColor.match(/[\d.]+/g).map(Number);
     for (const tile of tiles) {
-      drawTile(tile, { layer: this.layer, low, high, latent, edges: this._edges(tile.coords), ground: this._ground() });
+      drawTile(tile, { layer: this.layer, low, high, latent, back, edges: this._edges(tile.coords), ground: this._ground() });
     }
     this._drawLegend(low, high);
   }
@@ -261,11 +263,11 @@ export class Surface {
   /** The track in pieces: a jump is no line. A place alone is drawn as a point. */
   _pieces() {
     const [west, south, east, north] = this._ground();
-    const [width, height] = [east - west, north - south];
+    const farthest = 0.2 * Math.max(east - west, (north - south) / this.aspect);
     const pieces = [];
     this.points.forEach(([x, y], index) => {
       const [u, v] = this.points[index - 1] ?? [Infinity, Infinity];
-      if (Math.hypot((x - u) / width, (y - v) / height) > 0.2) pieces.push([[x, y]]);
+      if (Math.hypot(x - u, (y - v) / this.aspect) > farthest) pieces.push([[x, y]]);
       pieces.at(-1).push([x, y]);
     });
     return pieces;
@@ -300,18 +302,29 @@ function areDegrees(summary) {
   return Boolean(summary.plane) && LONGITUDE.test(names[0]) && LATITUDE.test(names[1]);
 }
 
-/** Units of the second axis as long as one of the first: one, unless they are degrees, or of different kinds and sizes. */
+/**
+ * Units of the second axis as long as one of the first. Inputs of the same unit are drawn to scale, unless one extent is so
+ * short that it would be less than a pixel: that is the jitter of a survey line, beside which the map knows nothing.
+ */
 function aspectOf(summary) {
-  const extent = summary.plane;
+  const [width, height] = summary.plane.map(([low, high]) => (high - low > ROUNDING * Math.abs(low + high) ? high - low : 0));
+  const scale = scaleOf(summary);
+  const ratio = height / width / (scale ?? 1);
+  const [most, longer] = scale ? [1000, 1 / NARROWEST] : [50, 1];
+  if (!width || !height || Math.max(ratio, 1 / ratio) < most) return scale ?? 1;
+  const shown = ratio > 1 ? longer : 1 / longer;
+  return (scale ?? 1) * Number((ratio / shown).toPrecision(1));
+}
+
+/** The same of inputs that can be drawn to scale: one, or a cosine of the latitude; null for others. */
+function scaleOf(summary) {
   if (areDegrees(summary)) {
-    const middle = (extent[1][0] + extent[1][1]) / 2;
-    return Number(Math.max(0.01, Math.cos((middle * Math.PI) / 180)).toFixed(2));
+    const [south, north] = summary.plane[1];
+    return Number(Math.max(0.01, Math.cos(((south + north) * Math.PI) / 360)).toFixed(2));
   }
   const units = unitsOf(summary);
   const arePlaces = namesOf(summary).every((name) => /^(x|y|lon|long|lng|longitude|lat|latitude|east|easting|north|northing)\b/i.test(name));
-  const ratio = extent ? (extent[1][1] - extent[1][0]) / (extent[0][1] - extent[0][0]) : 1;
-  const isExtreme = Number.isFinite(ratio) && (ratio > 50 || (ratio > 0 && ratio < 1 / 50));
-  return arePlaces || (units[0] && units[0] === units[1]) || !isExtreme ? 1 : 10 ** Math.round(Math.log10(ratio));
+  return arePlaces || (units[0] && units[0] === units[1]) ? 1 : null;
 }
 
 function plane(tile, number) {
@@ -350,8 +363,11 @@ function insideOf(edges, ground) {
   };
 }
 
-/** Draw a tile: its nodes are pixels of a small picture, which is stretched so that edge nodes lie on the edges. */
-function drawTile(tile, { layer, low, high, latent, edges, ground }) {
+/**
+ * Draw a tile: its nodes are pixels of a small picture, which is stretched so that edge nodes lie on the edges. Ground of which
+ * little is known has a colour near that of the back, and is opaque: tiles overlap, and a line would show between them.
+ */
+function drawTile(tile, { layer, low, high, latent, back, edges, ground }) {
   const [values, unknown, owners] = [plane(tile, layer === "std" ? STD : MEAN), plane(tile, LATENT), plane(tile, MODEL)];
   const image = new ImageData(NODES, NODES);
   const table = TABLES[layer] ?? TABLES.mean;
@@ -360,9 +376,8 @@ function drawTile(tile, { layer, low, high, latent, edges, ground }) {
     if (!isInside(i)) continue; // transparent
     const share = Math.max(0, Math.min(1, (values[i] - low) / (high - low)));
     const colour = layer === "model" ? modelColour(owners[i]) : table[Math.round(255 * share)];
-    image.data.set(colour, 4 * i);
     const known = layer === "std" ? 1 : Math.max(0.15, Math.min(1, (1.05 - unknown[i] / latent) / 0.45));
-    image.data[4 * i + 3] = 255 * known;
+    image.data.set([...colour.map((value, channel) => back[channel] + known * (value - back[channel])), 255], 4 * i);
   }
   const { canvas } = tile;
   canvas.style.imageRendering = layer === "model" ? "pixelated" : "auto";
