@@ -54,7 +54,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
 
     @router.get("/maps/{name}/track", responses=problems(404))
     async def track(name: Name) -> list[list[float]]:
-        """The latest places that rows came from, oldest first: inputs, and the target last."""
+        """The latest 2,000 rows, oldest first: inputs, and the target last."""
         return list(catalogue[name].events.track)
 
     @router.get(

@@ -15,10 +15,10 @@ from wgpr.metrics import Scores
 from wgpr.service.changed_ground import ChangedGround
 from wgpr.service.events import EventHub
 
-# Seconds between two events of a kind, points of the track in one event, and points that a new client gets.
-_INTERVAL, _POINTS_AT_ONCE, _N_TRACK = 0.2, 50, 2000
-# Of more rows than every fourth can show, the latest are the track: points far apart would not follow its turns.
-_LARGEST_STEP = 4
+# Rows of the track: the latest ones.
+N_TRACK = 2000
+# Seconds between two events of a kind, and points of the track in one event.
+_INTERVAL, _POINTS_AT_ONCE = 0.2, 200
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
 
 
@@ -45,12 +45,12 @@ def _reason(record: StepRecord) -> str:
 class MapEvents:
     """Collects what happens in a map and publishes it.
 
-    track : the latest places, (d + 1,) each, with the target last; ground : of the model that answers.
+    track : the latest rows, (d + 1,) each, with the target last; ground : of the model that answers.
     """
 
     def __init__(self, name: str, hub: EventHub) -> None:
         self._name, self._hub = name, hub
-        self.track: deque[list[float]] = deque(maxlen=_N_TRACK)
+        self.track: deque[list[float]] = deque(maxlen=N_TRACK)
         self.ground: ChangedGround | None = None
         self._rows: list[Array] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -60,6 +60,7 @@ class MapEvents:
 
     def rows_accepted(self, rows: Array, n_seen: int) -> None:
         """Rows (n, d + 1) are on the disk, which has `n_seen` now."""
+        self.track.extend(rows[-N_TRACK:].tolist())
         self._rows.append(rows)
         self._n_seen = n_seen
         self._tell_soon()
@@ -86,10 +87,7 @@ class MapEvents:
         self._timer = None
         if self._rows:
             rows, self._rows = np.concatenate(self._rows), []
-            step = 1 + len(rows) // _POINTS_AT_ONCE
-            points = (rows[::step] if step <= _LARGEST_STEP else rows[-_POINTS_AT_ONCE:]).tolist()
-            self.track.extend(points)
-            self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=points)
+            self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=rows[-_POINTS_AT_ONCE:].tolist())
         if self._latest is not None:
             self._tell_learned(*self._latest)
             self._latest = None

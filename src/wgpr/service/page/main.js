@@ -70,12 +70,26 @@ async function showView() {
     ? new Line(element("line"), summary, (x) => point(x === null ? null : [x]))
     : new Surface(element("surface"), element("legend"), summary, state.at, (x, y, isCentre) => point(x === null ? null : [x, y], isCentre));
   state.view.show(document.querySelector("input[name=layer]:checked").value);
-  const view = state.view;
-  const points = (await getJson(mapPath(summary.name, "/track"))) ?? [];
-  if (view !== state.view) return;
-  view.setTrack(points.map(onPlane));
-  state.view.showTrack(element("track").checked);
+  await readTrack();
   askNextSoon();
+}
+
+async function readTrack() {
+  const { view, summary } = state;
+  const points = (await getJson(mapPath(summary.name, "/track"))) ?? [];
+  if (!view || view !== state.view) return;
+  view.setTrack(points.map(onPlane));
+  view.showTrack(element("track").checked);
+}
+
+let reading = null;
+
+/** Read the track anew a little later: an event has only a few of many rows. */
+function readTrackSoon() {
+  reading ??= setTimeout(() => {
+    reading = null;
+    readTrack();
+  }, 1000);
 }
 
 /** A row as the view takes it: inputs of the axes, or input and target of a line. */
@@ -171,6 +185,7 @@ function receive(kind, event) {
   }
   if (event.map !== state.name || !state.summary) return;
   if (kind === "rows") {
+    if (event.rows_seen - state.summary.rows_seen > event.points.length) readTrackSoon();
     state.summary.rows_seen = event.rows_seen;
     state.view?.addTrack(event.points.map(onPlane));
     if (state.view && element("track").checked) state.view.showTrack(true);
