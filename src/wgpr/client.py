@@ -284,7 +284,9 @@ class Map:
                 problem = MapServiceError(f"{self.url} {reason}; check the address, and that wgpr serve runs there")
             now = time.monotonic()
             failed_at = now if failed_at is None else failed_at
-            patience = self._seconds_of_patience() if is_patient else 0.0
+            patience = 0.0 if not is_patient else self._patience
+            if patience is None:
+                patience = _PATIENCE if self._has_answered else _FIRST_PATIENCE
             deadline = failed_at + patience
             if problem.status not in {None, *_PASSING} or now >= deadline:
                 raise problem
@@ -292,11 +294,6 @@ class Map:
                 _logger.warning("%s; trying again for %.0f s", problem, patience)
             time.sleep(min(max(pause, problem._retry_after), deadline - now))
         raise AssertionError("pauses have no end")
-
-    def _seconds_of_patience(self) -> float:
-        if self._patience is not None:
-            return self._patience
-        return _PATIENCE if self._has_answered else _FIRST_PATIENCE
 
 
 def _pauses(first: float, longest: float) -> Iterator[float]:

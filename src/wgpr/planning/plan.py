@@ -199,7 +199,7 @@ def _start(wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
 
 
 def _place_in_reach(start: Array, wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
-    place = frame.place("start", start)
+    place = frame.places("start", start[None])[0]
     apart, budget = ground.distance(place), wish.budget
     assert budget is not None
     if apart > (0.5 * budget if wish.returns else budget):
@@ -310,10 +310,6 @@ class _Frame:
     def for_user(self, places: Array) -> Array:
         """Inputs (n, d) of the user."""
         return for_user(self.model, self.inputs(places))
-
-    def place(self, name: str, given: Any) -> Array:
-        """Where a place (2,) of the user is in the plan."""
-        return self.places(name, np.reshape(_numbers(name, given, 2), (1, 2)))[0]
 
     def places(self, name: str, given: Array) -> Array:
         """Where places (n, 2) of the user are in the plan."""
