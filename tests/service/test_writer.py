@@ -127,7 +127,7 @@ def test_the_process_learns_and_saves(process, definition):
     assert reply() == Learned("lake", 0, None)
     first, second = reply(), reply()
     assert (first.n_rows, second.n_rows) == (55, 110)
-    assert first.n_scored == 54  # the first row had no forecast
+    assert first.forecasts["rows"] == 54  # the first row had no forecast
     assert_same_map_files(received(first, receiver).to_bytes(), direct_bytes(ROWS[:55], definition))
     assert_same_map_files(received(second, receiver).to_bytes(), direct_bytes(ROWS[:110], definition))
     writer.send(Save("lake"))

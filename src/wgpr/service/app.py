@@ -5,7 +5,6 @@ import re
 from collections.abc import Coroutine, Sequence
 from html import escape
 from importlib import metadata
-from itertools import islice
 from threading import Event
 from typing import Annotated, Any, Literal
 
@@ -18,24 +17,24 @@ from pydantic import BaseModel, Field, SkipValidation
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.staticfiles import StaticFiles
 
-from wgpr.estimators.base import LARGEST, EnsembleRegressor
+from wgpr.estimators.base import LARGEST
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, user_bounds
 from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, input_names, plan_grid, predict_plan, source_of
-from wgpr.io.rows import ANSWER, answer, interval_half_width, knows_rows_at_once
+from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
-from wgpr.service.bodies import acceptable
+from wgpr.service.bodies import At, Name, acceptable, fixed_values
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import Definition
 from wgpr.service.edr import edr_routes, landing_page
 from wgpr.service.errors import ProblemDetails, ServiceError, problems
 from wgpr.service.guard import Guard, as_response
-from wgpr.service.live_routes import live_routes, page, page_files, plan_routes
+from wgpr.service.live_routes import PAGE, live_routes, page, plan_routes
 from wgpr.service.livemap import LiveMap
-from wgpr.service.map_events import in_words
-from wgpr.service.parameters import At, Name, fixed_values
+from wgpr.service.map_events import Decision, decisions
 
 # Places that are answered at once, in less time than a thread takes to begin.
 _FEW = 20
@@ -56,14 +55,6 @@ class Forecasts(BaseModel):
     rmse: float
     nlpd: float | None
     coverage: float | None = Field(description="Fraction inside of the 95 % interval.")
-
-
-class Decision(BaseModel):
-    """What was decided about some rows."""
-
-    step: int
-    rows: int
-    text: str
 
 
 class Summary(BaseModel):
@@ -104,7 +95,7 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     app.include_router(live_routes(catalogue))
     app.include_router(plan_routes(catalogue))
     app.include_router(edr_routes(catalogue))
-    app.mount("/page", page_files())
+    app.mount("/page", StaticFiles(directory=str(PAGE)))
 
     @app.get("/", include_in_schema=False)
     async def front(request: Request, f: str = "", accept: Annotated[str, Header()] = "*/*") -> Response:
@@ -155,11 +146,10 @@ def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
 
 
 def summary(live_map: LiveMap) -> Summary:
-    model, scores = live_map.model, live_map.scores
-    extent, decisions = None, list[Decision]()
+    model, forecasts = live_map.model, live_map.forecasts
+    extent = None
     if model is not None:
         extent = dict(zip(live_map.definition.inputs, map(tuple, user_bounds(model).T.tolist()), strict=True))
-        decisions = _decisions(model)
     return Summary(
         name=live_map.name,
         definition=live_map.definition,
@@ -168,21 +158,11 @@ def summary(live_map: LiveMap) -> Summary:
         rows_saved=live_map.n_saved,
         models=0 if model is None else model.n_models_,
         extent=extent,
-        forecasts=None
-        if scores is None
-        else Forecasts(rows=live_map.n_scored, rmse=scores.rmse, nlpd=scores.nlpd, coverage=scores.coverage),
-        decisions=decisions,
+        forecasts=None if forecasts is None else Forecasts(**forecasts),
+        decisions=[] if model is None else decisions(model, 0, _N_DECISIONS),
         version=live_map.version,
         failure=live_map.failure or None,
     )
-
-
-def _decisions(model: EnsembleRegressor) -> list[Decision]:
-    """The last ones, latest first."""
-    is_default = knows_rows_at_once(model)
-    told = ((record, in_words(record, is_default=is_default)) for record in reversed(model.history_[-1000:]))
-    decisions = (Decision(step=record.number, rows=record.n_samples, text=text) for record, text in told if text)
-    return list(islice(decisions, _N_DECISIONS))
 
 
 # Rows and queries
@@ -244,12 +224,11 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
         rows, lines, _ = await _read(request, catalogue, definition.columns, catalogue.limits.rows)
         if definition.weight is not None:
             bodies.check_weights(rows[:, -1], lines, definition.weight)
-        if (outside := live_map.first_outside(rows)) is not None:
-            row, fault = outside
-            bodies.refuse(lines[row], " and ".join(definition.inputs), fault, "correct it")
-        if not force and (found := live_map.check_plausible(rows)):
-            row, column, fault = found
-            bodies.refuse(lines[row], definition.columns[column], fault, "correct it, or use force=true")
+        column, remedy, fault = " and ".join(definition.inputs), "correct it", live_map.first_outside(rows)
+        if fault is None and not force and (fault := live_map.first_far(rows)) is not None:
+            column, remedy = definition.columns[fault.column], "correct it, or use force=true"
+        if fault is not None:
+            bodies.refuse(lines[fault.row], column, f"{fault.values} is {fault.text}", remedy)
         receipt = await live_map.accept(rows, idempotency_key)
         if wait == "learned":
             try:

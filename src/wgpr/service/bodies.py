@@ -1,24 +1,51 @@
-"""Tables in requests and answers: CSV, lines of JSON, or JSON columns. A table is good as a whole or refused."""
+"""What requests and answers hold: parameters, and tables as CSV, lines of JSON, or JSON columns.
+
+A table is good as a whole or refused.
+"""
 
 import csv
 import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
+from fastapi import Path, Query
 from numpy.typing import NDArray
 
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT
 from wgpr.gp.linalg import Array
 from wgpr.io.sources import number
+from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError
 
 CSV, LINES, COLUMNS = "text/csv", "application/x-ndjson", "application/json"
 # Values of a body. In memory, each takes ten times as much as its text.
 _MOST_VALUES = 5_000_000
 _ALIASES = {"application/ndjson": LINES, "application/jsonl": LINES, "application/csv": CSV}
+
+
+Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
+At = Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")]
+
+
+def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """Values by column, from NAME=VALUE pairs. names : of all inputs."""
+    fixed: dict[int, float] = {}
+    for pair in pairs:
+        name, _, text = pair.rpartition("=")
+        try:
+            column, value = list(names).index(name), float(text)
+        except ValueError as error:
+            raise ServiceError(422, f"at must be NAME=VALUE with one of {', '.join(names)} and a number") from error
+        if column in fixed:
+            raise ServiceError(422, f"at gives {name} twice; name each input once")
+        fixed[column] = value
+    if not all(abs(value) <= LARGEST for value in fixed.values()):
+        raise ServiceError(422, f"at must have finite numbers below {LARGEST:g}")
+    return tuple(sorted(fixed.items()))
 
 
 def decompressed(data: bytes, encoding: str, most: int) -> bytes:
@@ -226,22 +253,15 @@ _READERS: dict[str, Callable[[str, Sequence[str], int], tuple[Array, list[int]]]
 
 def acceptable(accept: str, offered: Iterable[str]) -> str:
     """The offered media type that the client likes best; the first one if it does not care."""
-    offered = list(offered)
-    wishes: list[tuple[float, str]] = []
+    offered, wishes = list(offered), dict[str, float]()
     for part in (accept or "*/*").split(","):
         kind, *parameters = (piece.strip() for piece in part.split(";"))
-        text = next((p[2:] for p in parameters if p.startswith("q=")), "1")
-        try:
-            wishes.append((float(text), kind.lower()))
-        except ValueError:
-            continue
-    unwanted = {kind for quality, kind in wishes if quality <= 0}
-    for quality, kind in sorted(wishes, key=lambda wish: -wish[0]):
+        text = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+        with suppress(ValueError):
+            wishes[kind.lower()] = float(text)
+    for kind in sorted(wishes, key=lambda kind: -wishes[kind]):
         for each in offered:
-            if (
-                quality > 0
-                and each not in unwanted
-                and (kind in ("*/*", each) or kind == f"{each.partition('/')[0]}/*")
-            ):
+            is_meant = kind in ("*/*", each, f"{each.partition('/')[0]}/*")
+            if is_meant and wishes[kind] > 0 and wishes.get(each, 1.0) > 0:
                 return each
     raise ServiceError(406, f"the answer can be {', '.join(offered)}; name one of them in Accept")

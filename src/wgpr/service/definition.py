@@ -75,11 +75,6 @@ class Definition(BaseModel):
         return self
 
     @classmethod
-    def of_names(cls, inputs: list[str], target: str) -> "Definition":
-        """A map of the default method."""
-        return cls.model_validate({"inputs": inputs, "target": target})
-
-    @classmethod
     def of_model(cls, model: EnsembleRegressor, weight: str | None = None) -> "Definition":
         """That of a saved map, which keeps its settings."""
         known = coordinates(model)

@@ -5,9 +5,9 @@ Inputs that a query does not name are in the middle of their extent. Answers are
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
@@ -18,11 +18,11 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates, user_bounds
 from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import LONGITUDE, Label
+from wgpr.service.bodies import Name
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.errors import ServiceError, problems
-from wgpr.service.grids import COVERAGE_JSON
+from wgpr.service.grids import COVERAGE_JSON, coverage_json
 from wgpr.service.livemap import LiveMap
-from wgpr.service.parameters import Name
 
 CONFORMANCE = (
     "http://www.opengis.net/spec/ogcapi-common-1/1.0/conf/core",
@@ -62,14 +62,14 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
     @router.get("/collections", responses=problems())
     async def collections(request: Request) -> dict[str, Any]:
         """All maps with rows and at least two inputs."""
-        base = _base(request)
+        base = str(request.base_url)
         found = [_collection(each, base) for _, each in sorted(catalogue.maps.items()) if _is_spatial(each)]
         return {"links": [_link(f"{base}collections", "self")], "collections": found}
 
     @router.get("/collections/{name}", responses=problems(404))
     async def collection(name: Name, request: Request) -> dict[str, Any]:
         """One map: extent, parameters and queries."""
-        return _collection(_spatial(catalogue[name]), _base(request))
+        return _collection(_spatial(catalogue[name]), str(request.base_url))
 
     @router.get("/collections/{name}/position", response_class=Response, responses=_ANSWERS)
     async def position(
@@ -80,8 +80,8 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         if kind == "POINT":
             x, y = places[0][:2].tolist()
             domain = _domain("Point", {"x": {"values": [x]}, "y": {"values": [y]}})
-            return await _answer(name, places, domain, [], z, names)
-        return await _answer(name, places, _points_domain(places), ["composite"], z, names)
+            return await _answer(name, places, domain, {}, z, names)
+        return await _answer(name, places, _points_domain(places), {"composite": len(places)}, z, names)
 
     @router.get("/collections/{name}/trajectory", response_class=Response, responses=_ANSWERS)
     async def trajectory(
@@ -90,7 +90,7 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         """Along a LINESTRING: at its ends and corners, and at places between them."""
         _, corners = parse_wkt(coords, ("LINESTRING",))
         places = along(corners)
-        return await _answer(name, places, _points_domain(places), ["composite"], z, names)
+        return await _answer(name, places, _points_domain(places), {"composite": len(places)}, z, names)
 
     @router.get("/collections/{name}/area", response_class=Response, responses=_ANSWERS)
     async def area(
@@ -111,7 +111,8 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         if len(ring) * len(places) > _MOST_COMPARED:
             raise ServiceError(413, "the polygon has too many corners for so many nodes; ask for fewer of one of them")
         is_inside = await catalogue.answered(partial(Polygon(ring[:, :2]).contains_points, places, radius=1e-9))
-        return await _answer(name, places, domain, ["y", "x"], z, names, is_inside)
+        sizes = {"y": resolution_y, "x": resolution_x}
+        return await _answer(name, places, domain, sizes, z, names, is_inside)
 
     @router.get("/collections/{name}/cube", response_class=Response, responses=_ANSWERS)
     async def cube(
@@ -128,18 +129,18 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
         if len(numbers) != 4 or bbox.count(",") != 3:
             raise ServiceError(400, "bbox must be minx,miny,maxx,maxy")
         places, domain = _grid(numbers[:2], numbers[2:], resolution_x, resolution_y)
-        return await _answer(name, places, domain, ["y", "x"], z, names)
+        return await _answer(name, places, domain, {"y": resolution_y, "x": resolution_x}, z, names)
 
     async def _answer(
         name: str,
         places: Array,
         domain: dict[str, Any],
-        axes: list[str],
+        sizes: dict[str, int],
         z: float | None,
         names: str,
-        is_shown: Any = None,
+        is_shown: Any = True,
     ) -> Response:
-        """Predict at places (n, 2) or (n, 3) and write the coverage."""
+        """Predict at places (n, 2) or (n, 3) and write the coverage. sizes : of the axes of its ranges."""
         live_map = _spatial(catalogue[name])
         model = catalogue.answering_model(live_map)
         wanted = [each for each in names.split(",") if each]
@@ -147,22 +148,20 @@ def edr_routes(catalogue: Catalogue) -> APIRouter:
             raise ServiceError(400, f"parameter-name must be among {', '.join(PARAMETERS)}")
         X = _all_inputs(model, places, z)
         mean, std, _, _ = await catalogue.answered(model.predict_with_owners, named(model, X))
-        values = {"mean": mean, "std": std}
-        coverage = {
-            "type": "Coverage",
-            "domain": domain | {"referencing": [_reference(model)]},
-            "parameters": {each: _parameter(model, each) for each in wanted},
-            "ranges": {each: _range(values[each], domain, axes, is_shown) for each in wanted},
-        }
-        text = await catalogue.answered(JSONResponse(None).render, coverage)
-        return Response(text, media_type=COVERAGE_JSON)
+        shape, nothing = tuple(sizes.values()), cast(Any, None)
+        shown = {name: np.where(is_shown, each, nothing) for name, each in (("mean", mean), ("std", std))}
+        values = {each: shown[each].reshape(shape) for each in wanted}
+        parameters = {each: _parameter(model, each, lambda text: {"en": text}) for each in wanted}
+        domain |= {"referencing": [_reference(model)]}
+        data = await catalogue.answered(coverage_json, domain, parameters, values, list(sizes))
+        return Response(data, media_type=COVERAGE_JSON)
 
     return router
 
 
 def landing_page(request: Request) -> Response:
     """What can be asked, for programs; people get the page."""
-    base = _base(request)
+    base = str(request.base_url)
     links = [
         _link(base, "self"),
         _link(f"{base}openapi.json", "service-desc", "application/vnd.oai.openapi+json;version=3.1"),
@@ -258,26 +257,14 @@ def _points_domain(places: Array) -> dict[str, Any]:
     return _domain("MultiPoint", {"composite": composite})
 
 
-def _range(values: Array, domain: dict[str, Any], axes: list[str], is_shown: Any) -> dict[str, Any]:
-    numbers: list[float | None] = values.tolist()
-    if is_shown is not None:
-        numbers = [number if shown else None for number, shown in zip(numbers, is_shown, strict=True)]
-    content: dict[str, Any] = {"type": "NdArray", "dataType": "float", "values": numbers}
-    if axes:
-        content |= {"axisNames": axes, "shape": [_size(domain["axes"][axis]) for axis in axes]}
-    return content
-
-
-def _size(axis: dict[str, Any]) -> int:
-    return len(axis["values"]) if "values" in axis else axis["num"]
-
-
-def _parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:
+def _parameter(model: EnsembleRegressor, name: str, text: Callable[[str], Any]) -> dict[str, Any]:
+    """text : how a text is written: with its language in a coverage, without in a collection."""
     target, unit = Label.parsed(target_name(model))
     described: dict[str, Any] = {
         "type": "Parameter",
-        "description": {"en": PARAMETERS[name].format(target)},
-        "observedProperty": {"label": {"en": target}},
+        "id": name,
+        "description": text(PARAMETERS[name].format(target)),
+        "observedProperty": {"label": text(target)},
     }
     return described | ({"unit": {"symbol": unit}} if unit else {})
 
@@ -320,7 +307,9 @@ def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
     first, second, *others = varying_columns(model)
     bounds, known, is_geographic = user_bounds(model), coordinates(model), _is_geographic(model)
     (west, south), (east, north) = bounds[:, [first, second]].tolist()
-    local, wkt = (_LOCAL, _LOCAL) if known is None else (_crs_text(known), known.user)
+    local, wkt = _LOCAL, _LOCAL
+    if known is not None:
+        local, wkt = known.name if ":" in known.name else known.user, known.user
     crs, wkt = ("CRS84", _CRS84_WKT) if is_geographic else (local, wkt)
     extent: dict[str, Any] = {
         "spatial": {"bbox": [[west, south, east, north]], "crs": _CRS84 if is_geographic else local}
@@ -343,19 +332,8 @@ def _collection(live_map: LiveMap, base: str) -> dict[str, Any]:
         "data_queries": {query: _data_query(here, query, crs, wkt) for query in QUERIES},
         "crs": [crs],
         "output_formats": ["CoverageJSON"],
-        "parameter_names": {name: _collection_parameter(model, name) for name in PARAMETERS},
+        "parameter_names": {name: _parameter(model, name, str) for name in PARAMETERS},
     }
-
-
-def _crs_text(known: Any) -> str:
-    return known.name if ":" in known.name else known.user
-
-
-def _collection_parameter(model: EnsembleRegressor, name: str) -> dict[str, Any]:
-    target, unit = Label.parsed(target_name(model))
-    described = {"type": "Parameter", "id": name, "description": PARAMETERS[name].format(target)}
-    property_ = {"observedProperty": {"label": target}}
-    return described | property_ | ({"unit": {"symbol": unit}} if unit else {})
 
 
 def _data_query(here: str, query: str, crs: str, wkt: str) -> dict[str, Any]:
@@ -377,7 +355,3 @@ _CRS84_WKT = (
 
 def _link(href: str, rel: str, kind: str = "application/json") -> dict[str, str]:
     return {"href": href, "rel": rel, "type": kind, "title": rel}
-
-
-def _base(request: Request) -> str:
-    return str(request.base_url)

@@ -23,8 +23,9 @@ class ServiceError(HTTPException):
         return {"type": "about:blank", "title": title, "status": status, "detail": self.detail, **self.more}
 
 
-def too_busy(detail: str, seconds: float) -> ServiceError:
-    return ServiceError(429, detail, headers={"Retry-After": str(max(1, round(seconds)))})
+def too_busy(status: int, detail: str, seconds: float) -> ServiceError:
+    """seconds : after which the client should ask again."""
+    return ServiceError(status, detail, headers={"Retry-After": str(max(1, round(seconds)))})
 
 
 class ProblemDetails(BaseModel):

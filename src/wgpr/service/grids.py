@@ -2,11 +2,12 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 NETCDF, COVERAGE_JSON, PNG = "application/x-netcdf", "application/prs.coverage+json", "image/png"
 
@@ -22,24 +23,29 @@ def netcdf(grid: xr.Dataset, layer: str) -> bytes:
     return bytes(grid.to_netcdf(engine="scipy"))
 
 
-def coverage_json(grid: xr.Dataset, layer: str) -> bytes:
-    """All layers as a coverage of a grid (OGC CoverageJSON)."""
-    dimensions = [str(name) for name in grid["mean"].dims]
+def coverage(grid: xr.Dataset, layer: str) -> bytes:
+    """All layers as a coverage of a grid."""
     axes = {str(name): {"values": np.atleast_1d(values).tolist()} for name, values in grid.coords.items()}
     parameters = {str(name): _parameter(values) for name, values in grid.data_vars.items()}
     domain = {"type": "Domain", "domainType": "Grid", "axes": axes, "referencing": []}
+    values = {str(name): array.to_numpy() for name, array in grid.data_vars.items()}
+    return coverage_json(domain, parameters, values, [str(name) for name in grid["mean"].dims])
+
+
+def coverage_json(
+    domain: dict[str, Any], parameters: dict[str, Any], values: Mapping[str, NDArray[Any]], axes: Sequence[str]
+) -> bytes:
+    """A coverage (OGC CoverageJSON). values : by parameter, with a dimension for each axis; None for no value."""
     head = json.dumps({"type": "Coverage", "domain": domain, "parameters": parameters}, allow_nan=False)
-    ranges = ", ".join(
-        f"{json.dumps(str(name))}: {_range(values, dimensions)}" for name, values in grid.data_vars.items()
-    )
+    ranges = ", ".join(f"{json.dumps(name)}: {_range(array, axes)}" for name, array in values.items())
     return f'{head[:-1]}, "ranges": {{{ranges}}}}}'.encode()
 
 
-def _range(values: xr.DataArray, dimensions: list[str]) -> str:
-    """The values of a layer as JSON. They are written in pieces: other threads wait while one is written."""
+def _range(values: NDArray[Any], axes: Sequence[str]) -> str:
+    """Values as JSON. They are written in pieces: other threads wait while one is written."""
     kind = "integer" if values.dtype.kind == "i" else "float"
-    about = {"type": "NdArray", "dataType": kind, "axisNames": dimensions, "shape": list(values.shape)}
-    flat = values.to_numpy().ravel()
+    about = {"type": "NdArray", "dataType": kind, "axisNames": list(axes), "shape": list(values.shape)}
+    flat = values.ravel()
     pieces = [json.dumps(flat[i : i + _PIECE].tolist(), allow_nan=False)[1:-1] for i in range(0, len(flat), _PIECE)]
     return f'{json.dumps(about)[:-1]}, "values": [{", ".join(pieces)}]}}'
 
@@ -64,4 +70,4 @@ def png(grid: xr.Dataset, layer: str) -> bytes:
     return file.getvalue()
 
 
-FORMATS: dict[str, Callable[[xr.Dataset, str], bytes]] = {NETCDF: netcdf, COVERAGE_JSON: coverage_json, PNG: png}
+FORMATS: dict[str, Callable[[xr.Dataset, str], bytes]] = {NETCDF: netcdf, COVERAGE_JSON: coverage, PNG: png}

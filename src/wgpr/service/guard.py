@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wgpr.service.definition import is_map_name
-from wgpr.service.errors import ServiceError
+from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.limits import ENDLESS, Limits
 from wgpr.service.logs import log
 from wgpr.service.metrics import Metrics
@@ -25,10 +25,6 @@ _HEADER_BYTES = 2**14
 # Anybody may see these: they say nothing about the maps.
 _OPEN = {"/", "/health/live", "/health/ready", "/docs", "/openapi.json"}
 _OPEN_FOLDER = "/page/"
-
-
-def _is_open(path: str) -> bool:
-    return path in _OPEN or path.startswith(_OPEN_FOLDER)
 
 
 def is_loopback(host: str) -> bool:
@@ -96,16 +92,15 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if self._n_requests > self._limits.connections:
-            raise _too_busy(f"{self._n_requests} requests at once are too many; send it again")
-        origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and origin != _own_origin(scope, headers):
+            raise too_busy(503, f"{self._n_requests} requests at once are too many; send it again", 1.0)
+        path, host, origin = scope["path"], headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin not in {*self._origins, f"{scope['scheme']}://{host}"}:
             raise ServiceError(403, "a page of another site may not ask; allow it with --allow-origin")
         if self._token is None:
-            host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
             # By DNS rebinding, a page of another site reaches the service under the name of that site.
-            if not is_loopback(host.removeprefix("[").removesuffix("]")):
+            if not is_loopback(re.sub(r":\d*$", "", host).lower().removeprefix("[").removesuffix("]")):
                 raise ServiceError(403, "the host must be localhost; start the service with a token to use other names")
-        elif not _is_open(scope["path"]) and not self._is_preflight(scope, headers):
+        elif not (path in _OPEN or path.startswith(_OPEN_FOLDER)) and not self._is_preflight(scope, headers):
             given = headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, self._token):
                 detail = "a token is needed; send it as Authorization: Bearer TOKEN"
@@ -127,7 +122,7 @@ class Guard:
         """Count the bytes of all requests."""
         self._n_held += n_bytes
         if self._n_held > self._limits.bodies:
-            raise _too_busy("the bodies of all requests at once are too large; send it again")
+            raise too_busy(503, "the bodies of all requests at once are too large; send it again", 1.0)
 
     def _is_preflight(self, scope: Scope, headers: Headers) -> bool:
         """Whether a browser asks if a page of an allowed site may ask. It sends no token with that."""
@@ -164,19 +159,11 @@ def _described(fault: BaseException) -> str:
     return " < ".join([type(fault).__name__, *(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames)])
 
 
-def _own_origin(scope: Scope, headers: Headers) -> str:
-    return f"{scope['scheme']}://{headers.get('host', '')}"
-
-
-# The connection stays open after these, and the rest of the body is thrown away, so that the client reads the answer.
+# The connection stays open after this, and the rest of the body is thrown away, so that the client reads the answer.
 
 
 def _too_large(most: int) -> ServiceError:
     return ServiceError(413, f"the body has more than {most:,} bytes; send it in parts")
-
-
-def _too_busy(detail: str) -> ServiceError:
-    return ServiceError(503, detail, headers={"Retry-After": "1"})
 
 
 class _Exchange:

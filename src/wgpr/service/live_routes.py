@@ -2,24 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
-from starlette.staticfiles import StaticFiles
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.coordinates import coordinates
 from wgpr.io.grids import input_names
 from wgpr.service import tiles
-from wgpr.service.bodies import acceptable
+from wgpr.service.bodies import At, Name, acceptable, fixed_values
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.errors import ServiceError, problems, too_busy
 from wgpr.service.grids import LAYERS
-from wgpr.service.parameters import At, Name, fixed_values
 
 PAGE = files("wgpr.service") / "page"
 # Plans that are kept, the latest of each map, and seconds that each holds at least.
@@ -44,13 +41,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         The first event is hello, or reset if events since `Last-Event-ID` are lost: then read everything anew.
         """
         names = frozenset(filter(None, maps.split(",")))
-
-        async def stream() -> AsyncIterator[bytes]:
-            async for data in catalogue.hub.stream(last_event_id, names):
-                yield data
-
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(), media_type=EVENTS, headers=headers)
+        return StreamingResponse(catalogue.hub.stream(last_event_id, names), media_type=EVENTS, headers=headers)
 
     @router.get("/maps/{name}/track", responses=problems(404))
     async def track(name: Name) -> list[list[float]]:
@@ -95,10 +87,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         headers = {"ETag": f'W/"{version}"', "Cache-Control": "no-cache", "Vary": "Accept"}
         if f'"{version}"' in if_none_match:
             return Response(status_code=304, headers=headers)
-
-        async def make() -> tiles.Planes:
-            return await catalogue.answered(tiles.predicted, model, address)
-
+        make = partial(catalogue.answered, tiles.predicted, model, address)
         planes = await catalogue.tiles.get(name, address, version, make)
         if kind == FLOATS:
             chosen = planes if layer == "all" else planes[LAYERS.index(layer)]
@@ -141,7 +130,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
         if kept is not None and kept.asked == asked and (kept.version == version or time.monotonic() < kept.until):
             return kept.plan
         if busy.locked():
-            raise too_busy("another plan is being made; ask again in a few seconds", 3.0)
+            raise too_busy(429, "another plan is being made; ask again in a few seconds", 3.0)
         async with busy:
             try:
                 found = await asyncio.get_running_loop().run_in_executor(
@@ -169,11 +158,6 @@ def _planned(model: EnsembleRegressor, points: int, at: dict[int, float]) -> dic
     found = geojson(made, coordinates(model))
     found["wgpr"]["points"] = [track[0, made.columns].tolist() for track in made.tracks]
     return found
-
-
-def page_files() -> StaticFiles:
-    """The scripts, styles and libraries of the page."""
-    return StaticFiles(directory=str(PAGE))
 
 
 def page() -> Response:

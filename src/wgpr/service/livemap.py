@@ -39,10 +39,9 @@ from wgpr.io.journal import (
     Receipt,
     Record,
 )
-from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_outside
+from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_outside
 from wgpr.io.maps import load
 from wgpr.io.rows import n_seen
-from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
@@ -113,7 +112,7 @@ class LiveMap:
 
     handle, token : its name for the writer and in versions. A map that is deleted and made again has others.
     n_accepted, n_learned, n_saved : rows that are on the disk, in the model, and in the snapshot.
-    scores : of forecasts since the service was started, None before the first, and n_scored, how many these are.
+    forecasts : scores of those since the service was started, and how many they are; None before the first.
     failure : why no more rows are taken, empty if they are.
     n_prepared : local models when all answers were prepared; prepared_at, asked_at : when that was last tried, and when
     it was last asked.
@@ -137,8 +136,8 @@ class LiveMap:
         for record in opened.journal.records(max(0, self.n_accepted - N_TRACK)):
             events.track.extend(record.rows[:, : len(self.definition.inputs) + 1].tolist())
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
-        self.scores: Scores | None = None
-        self.n_scored, self.failure = 0, ""
+        self.forecasts: dict[str, Any] | None = None
+        self.failure = ""
         self.n_prepared, self.prepared_at, self.asked_at = 0, 0.0, 0.0
         self._known = KnownRange.of_map(opened.model) if opened.model is not None else None
         self._receiver = StateReceiver()
@@ -170,7 +169,8 @@ class LiveMap:
         if self.failure:
             raise ServiceError(503, f"map {self.name} takes no rows: {self.failure}")
         if self.n_waiting and self.n_waiting + len(rows) > self._max_waiting:
-            raise too_busy(f"{self.n_waiting:,} rows wait to be learned; send these again later", self.n_waiting / 2000)
+            detail = f"{self.n_waiting:,} rows wait to be learned; send these again later"
+            raise too_busy(429, detail, self.n_waiting / 2000)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._entries.append((Entry(rows, key), future))
         self._wake.set()
@@ -182,22 +182,19 @@ class LiveMap:
         if self.n_learned < n_rows:
             raise ServiceError(503, f"the rows are on the disk, but map {self.name} does not learn: {self.failure}")
 
-    def check_plausible(self, rows: Array) -> tuple[int, int, str] | None:
-        """The row, the column and the fault of the first value that is far outside of what is known; None without."""
-        values = rows[:, : len(self.definition.inputs) + 1]
+    def first_far(self, rows: Array) -> Fault | None:
+        """The first value of rows (n, k) that is far outside of what is known."""
         if self._known is None or self.n_accepted < MIN_KNOWN:
             return None
-        fault = self._known.first_far(values)
-        return None if fault is None else (fault.row, fault.column, f"{fault.values} is {fault.text}")
+        return self._known.first_far(rows[:, : len(self.definition.inputs) + 1])
 
-    def first_outside(self, rows: Array) -> tuple[int, str] | None:
-        """The first row whose place the map cannot have, since the writer could not learn it, and the fault."""
+    def first_outside(self, rows: Array) -> Fault | None:
+        """The first row of (n, k) whose place the map cannot have, since the writer could not learn it."""
         known = coordinates(self.definition.new_estimator() if self.model is None else self.model)
         if known is None:
             return None
         X = rows[:, : len(self.definition.inputs)]
-        fault = first_outside(X[:1], known, self._known) or first_outside(X, known.settled(X[0]), self._known)
-        return None if fault is None else (fault.row, f"{fault.values} is {fault.text}")
+        return first_outside(X[:1], known, self._known) or first_outside(X, known.settled(X[0]), self._known)
 
     def _note_range(self, rows: Array) -> None:
         values = rows[:, : len(self.definition.inputs) + 1]
@@ -311,9 +308,8 @@ class LiveMap:
         if model is not None and reply.n_rows >= self.n_learned:
             self._n_deaths = 0 if reply.n_rows > self.n_learned else self._n_deaths
             self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
-            self.events.model_changed(model, self.model, reply.scores, reply.n_scored)
-            self.model, self.n_learned = model, reply.n_rows
-            self.scores, self.n_scored = reply.scores, reply.n_scored
+            self.events.model_changed(model, self.model, reply.forecasts)
+            self.model, self.n_learned, self.forecasts = model, reply.n_rows, reply.forecasts
             self._spawn(self._tell_learned())
         self._feed()
         if self.n_learned - self.n_saved >= _SNAPSHOT_ROWS:

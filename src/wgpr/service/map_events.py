@@ -2,17 +2,18 @@
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from wgpr.ensemble.evaluation import StepRecord
+from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import user_bounds
+from wgpr.gp.linalg import Array, Indices
+from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.rows import knows_rows_at_once
-from wgpr.metrics import Scores
-from wgpr.service.changed_ground import ChangedGround
 from wgpr.service.events import EventHub
 
 # Rows of the track: the latest ones.
@@ -20,9 +21,30 @@ N_TRACK = 2000
 # Seconds between two events of a kind, and points of the track in one event.
 _INTERVAL, _POINTS_AT_ONCE = 0.2, 200
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
+# A change of a model also changes answers near its ground, within this fraction of its size.
+_MARGIN = 0.25
 
 
-def in_words(record: StepRecord, *, is_default: bool) -> str:
+class Decision(BaseModel):
+    """What was decided about some rows."""
+
+    step: int
+    rows: int
+    text: str
+
+
+def decisions(model: EnsembleRegressor, first_step: int, most: int) -> list[Decision]:
+    """The latest ones since a step, at most so many, latest first."""
+    is_default, found = knows_rows_at_once(model), list[Decision]()
+    for record in reversed(model.history_[-1000:]):
+        if record.number < first_step or len(found) == most:
+            break
+        if text := _in_words(record, is_default=is_default):
+            found.append(Decision(step=record.number, rows=record.n_samples, text=text))
+    return found
+
+
+def _in_words(record: StepRecord, *, is_default: bool) -> str:
     """What was decided in a step; empty if only models that were there have learned.
 
     is_default : whether the step is of the default method. Only for that method the record tells why a model is new.
@@ -42,6 +64,51 @@ def _reason(record: StepRecord) -> str:
     return "another kind of ground" if is_regime else f"model {record.changes[0].model} was full and is divided"
 
 
+@dataclass(frozen=True, eq=False)
+class ChangedGround:
+    """Which ground each of J models answers for, and when it changed: so that only changed tiles are made again.
+
+    low, high : (J, d), in the user's units; rows : (J,), rows learned at the last change.
+
+    A model that has no borders of its own, as those of the paper's methods, may answer everywhere.
+    """
+
+    low: Array
+    high: Array
+    rows: Indices
+
+    @classmethod
+    def of(
+        cls, model: EnsembleRegressor, before: "ChangedGround | None", previous: EnsembleRegressor | None
+    ) -> "ChangedGround":
+        """The ground of a model, given that of the previous one."""
+        n_rows, bounds = model.n_samples_seen_, user_bounds(model)
+        ensemble = model._state.ensemble
+        if not isinstance(ensemble, Territories):
+            return cls(bounds[:1], bounds[1:], np.array([n_rows]))
+        known = previous._state.ensemble.models if before is not None and previous is not None else ()
+        rows = np.full(len(ensemble), n_rows)
+        for number, (old, new) in enumerate(zip(known, ensemble.models, strict=False)):
+            if old is new and before is not None:
+                rows[number] = before.rows[number]
+        edges = np.stack([model.units_.inputs_for_user(side) for side in ensemble.overview.grounds.swapaxes(0, 1)])
+        low, high = np.clip(edges, model.bounds_[0], model.bounds_[1])
+        low, high = boxes_for_user(model, low, high)
+        margin = _MARGIN * (high - low)
+        return cls(low - margin, high + margin, rows)
+
+    def changed_since(self, n_rows: int) -> list[tuple[list[float], list[float]]]:
+        """Low and high corner of each ground that changed after `n_rows` rows were learned."""
+        is_new = self.rows > n_rows
+        return list(zip(self.low[is_new].tolist(), self.high[is_new].tolist(), strict=True))
+
+    def last_change(self, low: Array, high: Array) -> int:
+        """Rows learned at the last change of what the box from `low` to `high` (d,) shows. NaN fits anything."""
+        with np.errstate(invalid="ignore"):
+            is_apart = ((self.low > high) | (self.high < low)).any(axis=1)
+        return int(self.rows[~is_apart].max(initial=0))
+
+
 class MapEvents:
     """Collects what happens in a map and publishes it.
 
@@ -55,7 +122,7 @@ class MapEvents:
         self._rows: list[Array] = []
         self._timer: asyncio.TimerHandle | None = None
         self._n_told = self._n_steps = 0
-        self._latest: tuple[EnsembleRegressor, Scores | None, int] | None = None
+        self._latest: tuple[EnsembleRegressor, dict[str, Any] | None] | None = None
         self._n_seen = 0
 
     def rows_accepted(self, rows: Array, n_seen: int) -> None:
@@ -66,13 +133,13 @@ class MapEvents:
         self._tell_soon()
 
     def model_changed(
-        self, model: EnsembleRegressor, previous: EnsembleRegressor | None, scores: Scores | None, n_scored: int
+        self, model: EnsembleRegressor, previous: EnsembleRegressor | None, forecasts: dict[str, Any] | None
     ) -> None:
         """Another model answers now."""
         if self.ground is None or previous is None:
             self._n_told, self._n_steps = model.n_samples_seen_, model._state.n_steps
         self.ground = ChangedGround.of(model, self.ground, previous)
-        self._latest = model, scores, n_scored
+        self._latest = model, forecasts
         self._tell_soon()
 
     def close(self) -> None:
@@ -92,10 +159,10 @@ class MapEvents:
             self._tell_learned(*self._latest)
             self._latest = None
 
-    def _tell_learned(self, model: EnsembleRegressor, scores: Scores | None, n_scored: int) -> None:
+    def _tell_learned(self, model: EnsembleRegressor, forecasts: dict[str, Any] | None) -> None:
         assert self.ground is not None
         boxes: Any = self.ground.changed_since(self._n_told)
-        records = [record for record in model.history_ if record.number >= self._n_steps]
+        decided = decisions(model, self._n_steps, _MOST_DECISIONS)
         self._n_told, self._n_steps = model.n_samples_seen_, model._state.n_steps
         self._hub.publish(
             "learned",
@@ -104,11 +171,7 @@ class MapEvents:
             models=model.n_models_,
             extent=user_bounds(model).T.tolist(),
             boxes=boxes if len(boxes) <= _MOST_BOXES else None,
-            forecasts=None
-            if scores is None
-            else {"rows": n_scored, "rmse": scores.rmse, "nlpd": scores.nlpd, "coverage": scores.coverage},
+            forecasts=forecasts,
         )
-        is_default = knows_rows_at_once(model)
-        decisions = [(record.number, in_words(record, is_default=is_default)) for record in records]
-        for number, text in [each for each in decisions if each[1]][-_MOST_DECISIONS:]:
-            self._hub.publish("decision", self._name, step=number, text=text)
+        for decision in reversed(decided):
+            self._hub.publish("decision", self._name, step=decision.step, text=decision.text)

@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+import numpy as np
 import uvicorn
 
 from wgpr.service.app import create_app
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.connections import protocol_with_limits
-from wgpr.service.demo import survey
+from wgpr.service.definition import Definition
 from wgpr.service.guard import is_loopback
 from wgpr.service.limits import Limits
 from wgpr.service.logs import log
 from wgpr.service.process import StartedProcess
+from wgpr.survey import fly, jacksboro
 
 _LEAST_TOKEN = 16
+# Of the demo: name of its map, kilometres a second of a small aircraft, times ten, and seconds between two requests.
+_DEMO, _SPEED, _PAUSE = "terrain", 10 * 0.1, 0.25
 _STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name)]
 
 
@@ -59,8 +63,40 @@ def serve(
     process : that learns, if it was started before. is_demo : also survey the demo's terrain.
     started : is called when the service listens, with its address.
     """
+
+    async def run() -> None:
+        with bound(address) as listening:
+            async with Catalogue(folder, limits, n_writers, process).opened() as catalogue:
+                server = new_server(catalogue, address)
+                with _stopping(server, catalogue):
+                    host, port = listening.getsockname()[:2]
+                    listening.listen()  # so that a client that is told the address can connect
+                    started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                    log("start", maps=len(catalogue.maps), port=port)
+                    demo = asyncio.create_task(_survey(catalogue)) if is_demo else None
+                    await server.serve(sockets=[listening])
+                    if demo is not None:
+                        demo.cancel()
+                    log("stop")
+
     _allow_open_files()
-    asyncio.run(_serve(folder, address, limits or Limits(), n_writers, process, is_demo, started))
+    asyncio.run(run())
+
+
+async def _survey(catalogue: Catalogue) -> None:
+    """The demo: a terrain is surveyed ten times as fast as an aircraft would, from where an earlier demo has ended."""
+    track = await asyncio.to_thread(lambda: fly(jacksboro(), random_state=0))
+    definition = Definition.model_validate({"inputs": track.input_names, "target": track.target_name})
+    await catalogue.create(_DEMO, definition)
+    live_map, next_row = catalogue[_DEMO], catalogue[_DEMO].n_accepted
+    rows = np.column_stack([track.X, track.y])
+    seconds = np.append(0.0, np.cumsum(np.linalg.norm(np.diff(track.X, axis=0), axis=1))) / _SPEED
+    stops = np.searchsorted(seconds, np.arange(0.0, seconds[-1], _PAUSE), side="right")
+    for stop in np.unique([*stops, len(rows)]).tolist():
+        if stop > next_row:
+            await live_map.accept(rows[next_row:stop], key=f"demo-{stop}")
+            next_row = stop
+            await asyncio.sleep(_PAUSE)
 
 
 def _allow_open_files() -> None:
@@ -95,30 +131,6 @@ def new_server(catalogue: Catalogue, address: Address) -> uvicorn.Server:
         timeout_graceful_shutdown=ceil(limits.seconds),
     )
     return _Server(config)
-
-
-async def _serve(
-    folder: Path,
-    address: Address,
-    limits: Limits,
-    n_writers: int | None,
-    process: StartedProcess | None,
-    is_demo: bool,
-    started: Callable[[Catalogue, str], None],
-) -> None:
-    with bound(address) as listening:
-        async with Catalogue(folder, limits, n_writers, process).opened() as catalogue:
-            server = new_server(catalogue, address)
-            with _stopping(server, catalogue):
-                host, port = listening.getsockname()[:2]
-                listening.listen()  # so that a client that is told the address can connect
-                started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
-                log("start", maps=len(catalogue.maps), port=port)
-                demo = [asyncio.create_task(survey(catalogue))] if is_demo else []
-                await server.serve(sockets=[listening])
-                for task in demo:
-                    task.cancel()
-                log("stop")
 
 
 def bound(address: Address) -> socket.socket:

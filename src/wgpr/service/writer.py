@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from wgpr.ensemble.answers import PosteriorCache
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
@@ -21,7 +21,6 @@ from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateSender
 from wgpr.io.maps import load
 from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
-from wgpr.metrics import Scores
 from wgpr.service.definition import Definition
 from wgpr.service.limits import limit_caches
 from wgpr.service.process import StartedProcess, start_process
@@ -57,13 +56,12 @@ class Close(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """n_rows : that the map has seen; change : for `StateReceiver`; scores : of forecasts, with their number."""
+    """n_rows : that the map has seen; change : for `StateReceiver`; forecasts : their scores, and how many they are."""
 
     name: str
     n_rows: int
     change: bytes | None
-    scores: Scores | None = None
-    n_scored: int = 0
+    forecasts: dict[str, Any] | None = None
 
 
 class Saved(NamedTuple):
@@ -113,9 +111,11 @@ class _Learning:
     def changes(self, name: str) -> Learned:
         if not n_seen(self._model):
             return Learned(name, 0, None)
-        scores, n_scored = self._forecasts.scores, self._forecasts.scores.n_rows
-        change = self._sender.change(self._with_own_settings())
-        return Learned(name, n_seen(self._model), change, scores.result() if n_scored else None, n_scored)
+        forecasts, n_scored = None, self._forecasts.scores.n_rows
+        if n_scored:
+            scores = self._forecasts.scores.result()
+            forecasts = {"rows": n_scored, "rmse": scores.rmse, "nlpd": scores.nlpd, "coverage": scores.coverage}
+        return Learned(name, n_seen(self._model), self._sender.change(self._with_own_settings()), forecasts)
 
     def saved(self, name: str) -> Saved:
         return Saved(name, n_seen(self._model), self._with_own_settings().to_bytes())
