@@ -8,6 +8,7 @@ from importlib import metadata
 from threading import Event
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -348,17 +349,13 @@ def _plan(
     if not all(abs(edge) <= LARGEST for edge in edges or ()):
         raise ServiceError(422, f"bbox must be finite numbers below {LARGEST:g}")
     try:
-        half = len(edges) // 2 if edges else 0
-        region = None if edges is None else [edges[i + half * side] for i in range(half) for side in (0, 1)]
         if edges is not None and len(edges) % 2:
             raise ValueError("bbox must have two numbers for each input that varies")
-        sizes = [size for size in (width, height) if size is not None]
-        if sizes and region is None:
-            region = list(default_region(model, at=fixed))
+        region: Any = None if edges is None else np.reshape(edges, (2, -1)).T.ravel().tolist()
         steps: Any = spacing
-        if sizes and region is not None:
-            n_inputs = len(region) // 2
-            if len(sizes) != n_inputs:
+        if sizes := [size for size in (width, height) if size is not None]:
+            region = region or list(default_region(model, at=fixed))
+            if len(region) != 2 * len(sizes):
                 raise ValueError("give width for a line, and width and height for a map")
             steps = [(region[2 * i + 1] - region[2 * i]) / (size - 1) for i, size in enumerate(sizes)]
         return plan_grid(model, region, steps, at=fixed, max_nodes=max_nodes)

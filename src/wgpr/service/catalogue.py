@@ -111,10 +111,8 @@ class Catalogue:
             await live_map.close()
         for writer in self._writers:
             await asyncio.to_thread(writer.close)
-        self._threads.shutdown()
-        self._answering.shutdown()
-        self.reading.shutdown()
-        self.planning.shutdown()
+        for threads in (self._threads, self._answering, self.reading, self.planning):
+            threads.shutdown()
 
     async def _tick(self) -> None:
         while True:

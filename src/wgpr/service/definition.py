@@ -75,11 +75,11 @@ class Definition(BaseModel):
         return self
 
     @classmethod
-    def of_model(cls, model: EnsembleRegressor, weight: str | None = None) -> "Definition":
+    def of_model(cls, model: EnsembleRegressor) -> "Definition":
         """That of a saved map, which keeps its settings."""
         known = coordinates(model)
         crs = None if known is None else known.name
-        return cls.model_construct(inputs=input_names(model), target=target_name(model), weight=weight, crs=crs)
+        return cls.model_construct(inputs=input_names(model), target=target_name(model), crs=crs)
 
     @property
     def columns(self) -> list[str]:

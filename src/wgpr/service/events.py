@@ -28,7 +28,7 @@ class EventHub:
         self._run = secrets.token_hex(4)  # event numbers are those of this run of the service
         self._events: deque[Event] = deque(maxlen=_N_KEPT)
         self._n_events, self._is_closed = 0, False
-        self._next: asyncio.Future[None] | None = None
+        self._next = asyncio.Event()  # is set at the next event, and another takes its place
 
     def publish(self, kind: str, name: str, **values: Any) -> None:
         """Send an event about a map to all streams."""
@@ -53,6 +53,7 @@ class EventHub:
         kind = "hello" if is_complete else "reset"
         yield f"retry: 1000\nid: {self._run}-{seen}\nevent: {kind}\ndata: {{}}\n\n".encode()
         while not self._is_closed:
+            following = self._next
             new = [event for event in self._events if event.number > seen]
             if new:
                 seen = new[-1].number
@@ -62,7 +63,7 @@ class EventHub:
                 continue
             try:
                 async with asyncio.timeout(_HEARTBEAT):
-                    await asyncio.shield(self._waiting())
+                    await following.wait()
             except TimeoutError:
                 yield b": still here\n\n"
 
@@ -76,11 +77,6 @@ class EventHub:
             return self._n_events, False
         return int(number), True
 
-    def _waiting(self) -> "asyncio.Future[None]":
-        if self._next is None or self._next.done():
-            self._next = asyncio.get_running_loop().create_future()
-        return self._next
-
     def _wake(self) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
+        self._next.set()
+        self._next = asyncio.Event()

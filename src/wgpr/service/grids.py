@@ -58,15 +58,18 @@ def _parameter(values: xr.DataArray) -> dict[str, Any]:
 
 def png(grid: xr.Dataset, layer: str) -> bytes:
     """One layer as a picture, a pixel for each node, north up."""
+    return picture(np.atleast_2d(grid[layer].to_numpy())[::-1], layer)
+
+
+def picture(values: NDArray[Any], layer: str, low: float | None = None, high: float | None = None) -> bytes:
+    """Values (n_y, n_x) of a layer as a PNG, in colours from `low` to `high`, or of their range."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
 
-    values = np.atleast_2d(grid[layer].to_numpy())[::-1]
-    file = io.BytesIO()
     if layer == "model":
-        imsave(file, values % 20, vmin=0, vmax=19, cmap=colormaps[COLOUR_MAPS[layer]])
-    else:
-        imsave(file, values, cmap=colormaps[COLOUR_MAPS[layer]])
+        values, low, high = values % 20, 0.0, 19.0
+    file = io.BytesIO()
+    imsave(file, values, vmin=low, vmax=high, cmap=colormaps[COLOUR_MAPS[layer]])
     return file.getvalue()
 
 

@@ -147,7 +147,8 @@ class LiveMap:
         self._n_openings, self._is_open = 0, False  # in the writer
         self._lock = asyncio.Lock()  # of the journal
         self._snapshot_lock = asyncio.Lock()  # of the snapshot's file; take it before the other
-        self._wake, self._learned = asyncio.Event(), asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._change = asyncio.Event()  # is set at the next change of what is learned or saved; another takes its place
         self._n_at_start = opened.journal.n_rows
         self._states: OrderedDict[str, EnsembleRegressor] = OrderedDict()
         self._tasks = {asyncio.create_task(self._commit_all())}
@@ -177,8 +178,7 @@ class LiveMap:
         return await future
 
     async def wait_until_learned(self, n_rows: int) -> None:
-        async with self._learned:
-            await self._learned.wait_for(lambda: self.n_learned >= n_rows or self.failure)
+        await self._until(lambda: self.n_learned >= n_rows or bool(self.failure))
         if self.n_learned < n_rows:
             raise ServiceError(503, f"the rows are on the disk, but map {self.name} does not learn: {self.failure}")
 
@@ -310,14 +310,18 @@ class LiveMap:
             self._metrics.rows_learned.labels(self.name).inc(reply.n_rows - self.n_learned)
             self.events.model_changed(model, self.model, reply.forecasts)
             self.model, self.n_learned, self.forecasts = model, reply.n_rows, reply.forecasts
-            self._spawn(self._tell_learned())
+            self._tell_change()
         self._feed()
         if self.n_learned - self.n_saved >= _SNAPSHOT_ROWS:
             self.save_if_changed()
 
-    async def _tell_learned(self) -> None:
-        async with self._learned:
-            self._learned.notify_all()
+    def _tell_change(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._change.wait()
 
     def writer_died(self) -> None:
         """The process has ended while it had this map. Rows that it was learning are learned again."""
@@ -328,7 +332,7 @@ class LiveMap:
 
     def _fail(self, reason: str) -> None:
         self.failure = reason
-        self._spawn(self._tell_learned())
+        self._tell_change()
 
     # Snapshots
 
@@ -356,14 +360,13 @@ class LiveMap:
             log("snapshot", map=self.name, error=str(error))
         finally:
             self._is_saving, self._saved_at = False, time.monotonic()
-            await self._tell_learned()
+            self._tell_change()
 
     async def finish(self) -> None:
         """Learn all that was accepted, and save it."""
-        async with self._learned:
-            await self._learned.wait_for(lambda: self.n_learned >= self.n_accepted or self.failure)
-            self.save_if_changed()
-            await self._learned.wait_for(lambda: not self._is_saving)
+        await self._until(lambda: self.n_learned >= self.n_accepted or bool(self.failure))
+        self.save_if_changed()
+        await self._until(lambda: not self._is_saving)
 
     async def close(self) -> None:
         """End what is begun, refuse what waits, and close the journal."""

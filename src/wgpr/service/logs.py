@@ -9,11 +9,9 @@ from typing import Any
 _logger = logging.getLogger("wgpr.service")
 
 
-def log(event: str, *, level: int = logging.INFO, **values: Any) -> None:
+def log(event: str, **values: Any) -> None:
     """Write a line, such as `{"time": ..., "event": "snapshot", "map": "lake", "rows": 1000}`."""
-    if "error" in values:
-        level = max(level, logging.WARNING)
-    _logger.log(level, event, extra={"values": values})
+    _logger.log(logging.WARNING if "error" in values else logging.INFO, event, extra={"values": values})
 
 
 class _JsonLines(logging.Formatter):

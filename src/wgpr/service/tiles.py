@@ -5,7 +5,6 @@ south of the origin; x grows to the east, y to the south. Zooms and numbers may 
 """
 
 import asyncio
-import io
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.grids import GridPlan, input_names, named, varying_columns
 from wgpr.service.errors import ServiceError
-from wgpr.service.grids import COLOUR_MAPS, LAYERS
+from wgpr.service.grids import LAYERS, picture
 
 Planes = NDArray[np.float32]
 
@@ -86,19 +85,13 @@ def predicted(model: EnsembleRegressor, address: TileAddress) -> Planes:
 
 def png(plane: Planes, layer: str, low: float | None, high: float | None) -> bytes:
     """A plane (size, size) as a picture of 256 by 256 pixels, in colours from `low` to `high`, or of its own range."""
-    from matplotlib import colormaps
-    from matplotlib.image import imsave
     from scipy.ndimage import map_coordinates
 
     places = (np.arange(_PIXELS) + 0.5) / _PIXELS * (len(plane) - 1)
     pixels = map_coordinates(plane, np.meshgrid(places, places, indexing="ij"), order=0 if layer == "model" else 1)
-    if layer == "model":
-        pixels, low, high = pixels % 20, 0.0, 19.0
     first = float(plane.min()) if low is None else low
     last = float(plane.max()) if high is None else high
-    file = io.BytesIO()
-    imsave(file, pixels, vmin=first, vmax=max(first, last), cmap=colormaps[COLOUR_MAPS[layer]])
-    return file.getvalue()
+    return picture(pixels, layer, first, max(first, last))
 
 
 class TileCache:
