@@ -262,10 +262,10 @@ def row_of_territories(steps):
 
 def test_the_pair_that_loses_least_among_the_oldest_is_merged():
     """The pairs (9, 10) and (10, 11) lose least, and were visited lately."""
-    before = row_of_territories([0.9, 0.6, -0.9, 0.0, 0.6, -0.9, 0.6, 0.9, 0.6, 0.0, 0.0])
+    before = row_of_territories([0.9, 0.6, -0.9, 0.0, 0.6, -0.9, 0.6, 0.9, 2.2, 0.0, 0.0])
     learning = Learning(before, TerritorySettings(RQ), 0)
     loss = {(number, number + 1): learning._merger(number, number + 1).loss for number in range(11)}
-    assert min(loss, key=loss.get) in {(9, 10), (10, 11)}
+    assert set(sorted(loss, key=loss.get)[:2]) == {(9, 10), (10, 11)}
     low, high = min((pair for pair in loss if max(pair) < 10), key=loss.get)
     X = np.linspace(11.01, 11.99, 20)[:, None]
     after, (record,), _ = learn(before, TerritorySettings(RQ, max_models=11), X, np.sin(X), np.ones(20), 0)
