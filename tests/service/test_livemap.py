@@ -218,9 +218,7 @@ def test_a_restart_answers_before_it_has_learned(folder, hand):
     asyncio.run(scenario())
 
 
-def test_a_snapshot_trims_the_journal_but_for_the_track(folder, hand, monkeypatch):
-    monkeypatch.setattr(livemap, "N_TRACK", 7)
-
+def test_a_snapshot_trims_the_journal(folder, hand):
     async def scenario():
         async with live(folder, hand) as live_map:
             await live_map.accept(ROWS[:50], None)
@@ -232,21 +230,8 @@ def test_a_snapshot_trims_the_journal_but_for_the_track(folder, hand, monkeypatc
     asyncio.run(scenario())
     assert_same_map_files((folder / SNAPSHOT).read_bytes(), direct_bytes(ROWS[:60]))
     opened = open_folder(folder)
-    assert [(record.first, record.last) for record in opened.journal.records()] == [(50, 60), (60, 65)]
+    assert [(record.first, record.last) for record in opened.journal.records()] == [(60, 65)]
     opened.journal.close()
-
-
-def test_the_track_outlives_a_restart(folder, hand):
-    async def scenario():
-        async with live(folder, hand) as live_map:
-            await live_map.accept(ROWS[:50], None)
-            await hand.learn(live_map, 50)
-            await saved(live_map, hand)
-            await live_map.accept(ROWS[50:60], None)
-        async with live(folder, Hand()) as live_map:
-            assert list(live_map.events.track) == ROWS[:60].tolist()
-
-    asyncio.run(scenario())
 
 
 def test_a_snapshot_is_made_after_many_rows_and_after_some_time(folder, hand, monkeypatch):

@@ -11,7 +11,6 @@ import pytest
 from matplotlib.image import imread
 
 from running_service import as_csv, make_map, rough_survey, running, send, survey
-from wgpr.io.journal import JOURNAL
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 HOW_TO = "no browser is here: install Debian's chromium-headless-shell"
@@ -398,10 +397,9 @@ HAS_TRACK = """() => {
 
 
 def test_a_map_without_forecasts_or_track_shows_none(browser, tmp_path):
-    """Forecasts are of rows since the start of the service, and a saved map without its journal has no track."""
+    """Forecasts and track are of rows since the start of the service."""
     with running(tmp_path) as first:
         learn(first.client, make_map(first.client, "lake"), survey(100))
-    (tmp_path / "lake" / JOURNAL).unlink()
     with running(tmp_path) as service:
         learn(service.client, make_map(service.client, "geo"), survey(100))
         page = browser.new_page()

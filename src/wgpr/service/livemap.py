@@ -45,7 +45,7 @@ from wgpr.io.rows import n_seen
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
-from wgpr.service.map_events import N_TRACK, MapEvents
+from wgpr.service.map_events import MapEvents
 from wgpr.service.metrics import Metrics
 from wgpr.service.writer import Command, Failed, Learn, Learned, Open, Reply, Save, Saved
 
@@ -133,8 +133,6 @@ class LiveMap:
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
         self.events = events
         self.n_accepted = opened.journal.n_rows
-        for record in opened.journal.records(max(0, self.n_accepted - N_TRACK)):
-            events.track.extend(record.rows[:, : len(self.definition.inputs) + 1].tolist())
         self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
         self.forecasts: dict[str, Any] | None = None
         self.failure = ""
@@ -351,7 +349,7 @@ class LiveMap:
                 await self._in_thread(write_file, self.folder / SNAPSHOT, saved.data)
                 self.n_saved = saved.n_rows
                 async with self._lock:
-                    await self._in_thread(self._journal.trim, saved.n_rows - N_TRACK)  # the track outlives a restart
+                    await self._in_thread(self._journal.trim, saved.n_rows)
             log("snapshot", map=self.name, rows=saved.n_rows, bytes=len(saved.data))
         except JournalFailedError as error:
             self._fail(str(error))

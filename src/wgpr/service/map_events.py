@@ -17,7 +17,7 @@ from wgpr.io.rows import knows_rows_at_once
 from wgpr.service.events import EventHub
 
 # Rows of the track: the latest ones.
-N_TRACK = 2000
+_N_TRACK = 2000
 # Seconds between two events of a kind, and points of the track in one event.
 _INTERVAL, _POINTS_AT_ONCE = 0.2, 200
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
@@ -117,7 +117,7 @@ class MapEvents:
 
     def __init__(self, name: str, hub: EventHub) -> None:
         self._name, self._hub = name, hub
-        self.track: deque[list[float]] = deque(maxlen=N_TRACK)
+        self.track: deque[list[float]] = deque(maxlen=_N_TRACK)
         self.ground: ChangedGround | None = None
         self._rows: list[Array] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +127,7 @@ class MapEvents:
 
     def rows_accepted(self, rows: Array, n_seen: int) -> None:
         """Rows (n, d + 1) are on the disk, which has `n_seen` now."""
-        self.track.extend(rows[-N_TRACK:].tolist())
+        self.track.extend(rows[-_N_TRACK:].tolist())
         self._rows.append(rows)
         self._n_seen = n_seen
         self._tell_soon()
