@@ -374,7 +374,11 @@ MUTANTS: dict[str, Faults] = {
             "overview after a merger",
         ),
         ("grounds[numbers[0], 1, axis] = grounds[numbers[1], 0, axis] = position", "pass", "grounds after a division"),
-        ("np.minimum(grounds[first, 0], grounds[second, 0])", "grounds[first, 0]", "ground of merged territories"),
+        (
+            "= grounds[first, 0], grounds[second, 1]",
+            "= grounds[second, 0], grounds[second, 1]",
+            "ground of merged territories",
+        ),
         ("data=data[kept], n_fitted", "data=data, n_fitted", "copies of rows are learned again"),
         (
             "one.with_theta(theta).data, other.with_theta(theta).data",

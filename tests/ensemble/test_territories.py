@@ -11,7 +11,7 @@ import pytest
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
 from wgpr.ensemble.cuts import Cuts, adjacent, route
-from wgpr.ensemble.territories import Learning, Territories, TerritorySettings, learn
+from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings, learn
 from wgpr.ensemble.territory import Territory, fitted
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
 
@@ -277,6 +277,9 @@ def test_the_pair_that_loses_least_among_the_oldest_is_merged():
     np.testing.assert_allclose(merged.data.precision, merged.theta.noise**-2)
     np.testing.assert_array_equal(merged.data.Z, np.concatenate([model.data.Z for model in pair]))
     assert (merged.n_seen, merged.n_fitted, merged.visited) == (40, 40, 20 * (high + 1))
+    expected = Overview.of(after.models, after.cuts)
+    np.testing.assert_array_equal(after.overview.log_thetas, expected.log_thetas)
+    np.testing.assert_array_equal(after.overview.grounds, expected.grounds)
     for number, model in enumerate(after.models):
         assert (route(after.cuts, model.data.Z) == number).all()
 

@@ -502,8 +502,7 @@ class Learning:
         self.cuts = merged(self.cuts, (first, second), low, inside)
         self._put(both, low)
         grounds = self.overview.grounds
-        grounds[low, 0] = np.minimum(grounds[first, 0], grounds[second, 0])
-        grounds[low, 1] = np.maximum(grounds[first, 1], grounds[second, 1])
+        grounds[low] = grounds[first, 0], grounds[second, 1]  # the first is below the cut between them
         self._remove(high)
 
     def _remove(self, number: int) -> None:
