@@ -52,6 +52,7 @@ OTHER_TESTS = {
     "estimators/state.py": ["estimators/test_streaming.py"],
     "estimators/regressors.py": ["estimators/test_settings.py"],
     "ensemble/territories.py": ["estimators/test_default.py"],
+    "ensemble/unite.py": ["fleet/test_merge.py"],
     "io/codec.py": ["test_maps.py"],
     "io/territories.py": ["test_maps.py"],
 }
@@ -61,7 +62,8 @@ KILLERS = Path(__file__).with_name("killers.json")
 
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "_build", "*.egg-info")
 TIMEOUT = 900.0  # seconds: a fault may make a loop endless
-TOO_LONG = f"no end within {TIMEOUT:.0f} s"
+TOO_LONG, CRASHED = "no end within the time limit", "the process crashed"
+CONFTEST = "tests/conftest.py"  # which imports the package: a fault may prevent that
 
 
 # Tests run in processes that are forked from one that has imported what takes long.
@@ -129,7 +131,11 @@ class Copy:
 
     passing, failing : tests that are known to pass and to fail without a fault.
     killers : the test that is tried first, by the key of a mutation; what is found is added.
+    timeout : seconds that a run of tests may take.
     """
+
+    options: Sequence[str] = ("-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider")
+    timeout = TIMEOUT
 
     def __init__(self, folder: Path, killers: dict[str, str]) -> None:
         self.killers = killers
@@ -145,18 +151,21 @@ class Copy:
 
     def first_failure(self, tests: Sequence[str]) -> str:
         """The first of these tests (files, or names of tests) that fails; "" if none does."""
-        options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-        options += [f"--deselect={test}" for test in self.failing]
         output = self.root / "output.txt"
-        arguments = [*options, *(test for test in tests if test not in self.failing)]
+        deselected = [f"--deselect={test}" for test in self.failing]
+        arguments = [*self.options, *deselected, *(test for test in tests if test not in self.failing)]
         process = PROCESSES.Process(target=run_tests, args=(self.root, arguments, output))
         process.start()
-        process.join(TIMEOUT)
+        process.join(self.timeout)
         if process.is_alive():
             process.kill()
             process.join()
             return TOO_LONG
+        if process.exitcode < 0:
+            return CRASHED
         text = output.read_text(errors="replace")
+        if "while loading conftest" in text:
+            return CONFTEST
         failed = [line for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         if not failed and process.exitcode not in (0, 4, 5):  # 4: there is no such test; 5: no test is left
             raise RuntimeError(f"pytest ended with code {process.exitcode}:\n{text[-2000:]}")
@@ -189,8 +198,11 @@ class Copy:
             path.write_text(original)
 
     def _passes_without_fault(self, test: str) -> bool:
-        """Whether the test, or one that collects other tests, passes without a fault; a timeout counts as a failure."""
-        if test not in self.passing and (test == TOO_LONG or not self.first_failure([test])):
+        """Whether the test, or one that collects other tests, passes without a fault.
+
+        Tests that do not end, a crash, and a package that cannot be imported are due to the fault.
+        """
+        if test not in self.passing and (test in (TOO_LONG, CRASHED) or not self.first_failure([test])):
             self.passing.add(test)
         return test in self.passing
 
@@ -242,7 +254,7 @@ def chosen(only: str) -> list[Mutation]:
     return mutations
 
 
-def _interrupt(*_: object) -> NoReturn:
+def interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
@@ -259,7 +271,7 @@ def main() -> None:
     if arguments.check:
         console.print(f"{len(mutations)} mutations, each found once")
         return
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     left = [each for each in mutations if not results.matching(each._asdict())]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with tempfile.TemporaryDirectory(prefix="wgpr-mutations-") as folder, Progress(*columns, console=console) as bar:
