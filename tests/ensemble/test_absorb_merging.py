@@ -163,6 +163,14 @@ def test_close_pairs_are_close_in_length_scales():
     assert pairs == [(0, 1), (0, 2), (2, 3)]
 
 
+def test_the_six_closest_pairs_are_tried():
+    """Fitting a merger takes long: their number must not grow with that of the models."""
+    pairs_of_places = [(100.0 * i, 100.0 * i + 10.0 - i) for i in range(10)]
+    places = np.array(pairs_of_places).reshape(-1, 1)
+    pairs = _close_pairs(SimpleNamespace(input_means=places, lengthscales=np.ones((20, 1))))
+    assert pairs == [(2 * i, 2 * i + 1) for i in (9, 8, 7, 6, 5, 4)]
+
+
 def test_models_at_the_same_place_can_be_merged():
     _, ensemble = on_a_line(np.sin)
     learner = SparseLearner(KERNEL)

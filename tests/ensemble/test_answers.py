@@ -197,11 +197,12 @@ def test_covariance_in_one_territory():
     np.testing.assert_allclose(found, expected.covariance, atol=1e-9)
 
 
-def test_covariance_in_several_territories():
+@pytest.mark.parametrize("n", [2, 4])
+def test_covariance_in_several_territories(n):
     """They are few: it is one posterior of all, with the mean of the hyperparameters."""
-    territories = row_of_territories(n=4)
-    X = np.random.default_rng(1).uniform(0.0, 4.0, (20, 2)) * [1.0, 0.3]
-    recipes = [answers._recipe(territories, number) for number in range(4)]
+    territories = row_of_territories(n=n)
+    X = np.random.default_rng(1).uniform(0.0, n, (20, 2)) * [1.0, 0.3]
+    recipes = [answers._recipe(territories, number) for number in range(n)]
     theta = Hyperparameters.from_log(np.mean([recipe.log_theta for recipe in recipes], axis=0), 2)
     data = PseudoData.union(*(model.data for model in territories.models))
     expected = dense.posterior(RationalQuadratic(), theta, np.zeros(1), data.Z, data.t, data.precision, X)
@@ -240,6 +241,12 @@ class TestCache:
         for one, other in zip(answers_of(territories, X, cache, size), expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
         assert 0 < cache.n_bytes <= size
+        assert cache.n_bytes == sum(local.posterior.n_bytes for local in cache._kept.values())
+
+    def test_what_is_replaced_no_longer_counts(self):
+        X, cache = np.array([[1.5, 0.5]]), PosteriorCache()
+        for seed in (0, 1, 2):
+            answers_of(row_of_territories(n=3, seed=seed), X, cache)
         assert cache.n_bytes == sum(local.posterior.n_bytes for local in cache._kept.values())
 
     def test_what_was_used_longest_ago_goes_first(self):

@@ -112,6 +112,7 @@ def test_a_place_that_was_rounded_is_found_by_its_number():
     node = Cuts(0, (1.0, 2.0), (0, Cuts(1, (5.0,), (1, 2)), 3))
     elsewhere, there = np.array([9.0, 9.0]), np.array([1.5, 9.0])
     assert path_to(node, 2, elsewhere) == path_to(node, 2, there)
+    assert path_to(node, 0, elsewhere) == [(node, 0)]
     assert renumbered(node, 2, 4, elsewhere) == Cuts(0, (1.0, 2.0), (0, Cuts(1, (5.0,), (1, 4)), 3))
     assert divided(node, elsewhere, 1, 7.0, (2, 4)) == divided(node, there, 1, 7.0, (2, 4))
     with pytest.raises(ValueError, match="territory 7 is not in the tree"):

@@ -14,6 +14,7 @@ def test_a_model_joins_or_takes_the_place_of_another():
     assert tuple(joined.models) == (*ensemble.models, newcomer)
     assert tuple(replaced.models) == (ensemble.models[0], newcomer, ensemble.models[2])
     for changed in (joined, replaced):
+        assert changed.n_learned == sum(model.n_seen for model in changed.models)
         for number, model in enumerate(changed.models):
             np.testing.assert_array_equal(changed.centres[number], model.centre)
             np.testing.assert_array_equal(changed.input_means[number], model.inputs.mean(axis=0))

@@ -1,16 +1,19 @@
 """Another regime: found where there is one, and only where a cut separates it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dense_reference as dense
 from streams_of_rows import answers_of
-from wgpr.ensemble.regimes import find_regime
+from wgpr.ensemble.regimes import _best_start, find_regime, separating_axis
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
 from wgpr.ensemble.territory import ALONE, Territory, fitted, forecast
+from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import RationalQuadratic
+from wgpr.gp.linalg import NotFactorizableError
 
 RQ = RationalQuadratic()
 
@@ -98,6 +101,25 @@ def test_log_evidence_of_another_regime():
 def test_too_few_rows():
     old = np.linspace(0.0, 5.0, 60)[:, None]
     assert regime_unless_fitted(looked_at(old, np.linspace(5.1, 6.0, 14)[:, None])) is None
+    assert separating_axis(looked_at(old, np.linspace(5.1, 6.0, 14)[:, None])) is None
+    assert separating_axis(looked_at(old, np.linspace(5.1, 6.0, 15)[:, None])) == (0, 1.0)
+
+
+def test_a_fit_starts_from_the_best_hyperparameters_that_can_be_evaluated():
+    scales, values = Scales(np.ones(1), 1.0), iter([None, -3.0, -1.0, None, -2.0, -4.0, -5.0])
+    starts = []
+
+    def value_and_gradient(theta):
+        starts.append(theta)
+        if (value := next(values)) is None:
+            raise NotFactorizableError
+        return value, None
+
+    prior = HyperPrior.of_new_model(RQ, scales)
+    evidence = SimpleNamespace(value_and_gradient=value_and_gradient)
+    best, value = _best_start(RQ, scales, prior, default_hyperparameters(RQ, scales), evidence)
+    assert value == -1.0
+    assert best is starts[2]
 
 
 def line(y, n, backwards=False):

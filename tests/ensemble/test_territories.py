@@ -284,6 +284,13 @@ def test_the_pair_that_loses_least_among_the_oldest_is_merged():
         assert (route(after.cuts, model.data.Z) == number).all()
 
 
+def test_territories_of_one_pseudo_datum_are_merged():
+    before = row_of_territories([0.0, 0.0])
+    models = [replace(model, data=model.data[:1], n_known=1) for model in before.models]
+    learning = Learning(Territories.of(models, before.cuts), TerritorySettings(RQ), 0)
+    assert list(learning._oldest_pairs()) == [(0, 1), (1, 2)]
+
+
 # Neighbours
 
 

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 import dense_reference as dense
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, fitted, forecast
-from wgpr.gp.kernels import RationalQuadratic, SquaredExponential
+from wgpr.ensemble.territory import (
+    ALONE,
+    Forecast,
+    Surroundings,
+    Territory,
+    _evidences,
+    _factor,
+    _LogPosterior,
+    fitted,
+    forecast,
+)
+from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
 from wgpr.gp.pseudodata import PseudoData, thin
 
 RQ = RationalQuadratic()
@@ -106,6 +116,12 @@ def test_repeated_places_of_huge_weight():
     territory = territory.with_rows(X, y, np.full(5, 1e8), 45)
     territory = replace(territory.with_rows(X, y, np.full(5, 1e8), 50), n_known=45)
     assert np.isfinite(forecast(territory, None)[0].log_density)
+
+
+def test_a_singular_covariance_has_a_factor():
+    C = np.ones((3, 3))
+    L = _factor(C, 1.0)
+    np.testing.assert_allclose(L @ L.T, C, atol=1e-7)
 
 
 # Begin
@@ -209,6 +225,31 @@ def test_a_thinned_territory_stays_close_to_its_hyperparameters():
     far = territory.theta.to_log() + np.array([0.0, 0.0, 0.0, 0.0, 1.5])
     for surroundings in (ALONE, Surroundings(None, far[None], territory.spread[None])):
         assert fitted(thinned, surroundings).theta.noise == pytest.approx(territory.theta.noise, rel=0.1)
+
+
+def test_a_thinned_territory_that_is_surprised_also_starts_from_short_lengthscales(monkeypatch):
+    territory, found = with_new_rows(), []
+    monkeypatch.setattr(_LogPosterior, "best", lambda _, starts, max_iter: found.append(starts) or starts[0])
+    thinned = replace(territory, n_seen=territory.n_seen + 100)
+    for each, is_surprised in ((territory, False), (territory, True), (thinned, False), (thinned, True)):
+        fitted(each, neighbours(territory, 1), is_surprised=is_surprised)
+    assert [len(starts) for starts in found] == [1, 1, 1, 2]
+    np.testing.assert_allclose(found[3][1].lengthscales, 0.3 * found[3][0].lengthscales)
+
+
+def test_blocks_of_a_fit_are_compact_in_lengthscales(monkeypatch):
+    blocks = []
+    monkeypatch.setattr("wgpr.ensemble.territory.Evidence", lambda kernel, Z, *_: blocks.append(Z))
+    Z, theta = (
+        np.random.default_rng(0).uniform(0.0, 1.0, (300, 2)),
+        Hyperparameters(1.0, np.array([10.0, 0.1]), 0.1, np.ones(1)),
+    )
+    data = PseudoData.of_rows(Z, Z[:, :1], np.ones(300), theta.noise)
+    _evidences(Territory(RQ, theta, np.zeros(1), data, 300, 300, 300, Z.std(axis=0), 300), None)
+    assert [len(block) for block in blocks] == [150, 150]
+    for block in blocks:
+        assert np.ptp(block, axis=0)[0] > 0.9
+        assert np.ptp(block, axis=0)[1] < 0.6
 
 
 def test_a_part():

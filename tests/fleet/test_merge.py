@@ -10,7 +10,11 @@ import pytest
 
 from wgpr import LocalGPRegressor, WGPRegressor, apply, diff, load, merge
 from wgpr.ensemble.cuts import route
-from wgpr.ensemble.unite import Source, planned, separating_cut, without_copies
+from wgpr.ensemble.territories import Territories, TerritorySettings
+from wgpr.ensemble.territory import Territory
+from wgpr.ensemble.unite import Piece, Source, _numbered, _Uniting, planned, separating_cut, union, without_copies
+from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
+from wgpr.gp.pseudodata import PseudoData
 from wgpr.metrics import scores
 
 NOISE = 0.1
@@ -367,6 +371,26 @@ def test_a_cut_separates_places():
     assert separating_cut(one, rng.uniform(0, 1, (30, 2))) is None
     assert separating_cut(one[:1], one[:1]) is None
     assert separating_cut(rng.uniform(0, 1, (5000, 2)), one) is None  # few among many: no cut leaves only some behind
+
+
+def test_territories_of_the_first_map_keep_their_numbers():
+    leaves = [[Piece(0, 1, None)], [Piece(1, 0, None)], [Piece(1, 1, None), Piece(0, 0, None)], [Piece(0, 1, None)]]
+    assert _numbered(leaves) == [2, 0, 1, 3]
+
+
+def test_regimes_are_told_apart_by_the_map_that_knows_most(monkeypatch):
+    """The third map agrees with both of the others, which disagree."""
+    monkeypatch.setattr(_Uniting, "_are_two_regimes", lambda *_: True)
+    kernel, rng, pieces = RationalQuadratic(), np.random.default_rng(0), []
+    for source, (low, n, difference) in enumerate([(0.0, 60, 0.0), (5.0, 30, 1.4), (0.0, 20, 0.7)]):
+        theta = Hyperparameters.from_log(np.log([1.0, 1.0, 1.0, 0.1]) + difference * np.array([1, -1, 1, -1]), 1)
+        Z = rng.uniform(low, low + 4.0, (n, 1))
+        data = PseudoData.of_rows(Z, np.sin(Z), np.ones(n), theta.noise)
+        pieces.append(Piece(source, 0, Territory(kernel, theta, np.zeros(1), data, n, n, n, Z.std(axis=0), n)))
+    together = Territories.of([union([piece.territory for piece in pieces])], 0)
+    uniting = _Uniting(together, TerritorySettings(kernel), 0)
+    uniting.judge(0, pieces)
+    assert [len(model.data) for model in uniting.models] == [80, 30]
 
 
 def test_a_plan_has_all_pseudo_data_once(boats):

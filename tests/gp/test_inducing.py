@@ -1,5 +1,7 @@
 """The selection of pseudo-inputs against a naive one, by explicit conditional variances."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,6 +65,16 @@ def test_repeated_rows_to_keep_leave_their_places_to_others():
     chosen = greedy(KERNEL, THETA, X, 6, n_kept=5)
     assert len(chosen) == 6
     assert (chosen < 5).sum() == 1
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize("amplitude", [2.0**-10, 2.0**10])
+def test_a_choice_does_not_depend_on_the_unit_of_the_targets(amplitude, few, monkeypatch):
+    monkeypatch.setattr(inducing, "_FEW", few)
+    X, theta = np.linspace(0, 1e-1, 50)[:, None], hyperparameters(KERNEL, 1)
+    scaled = greedy(KERNEL, replace(theta, amplitude=amplitude * theta.amplitude), X, 50)
+    assert scaled.tolist() == greedy(KERNEL, theta, X, 50).tolist()
+    assert 1 < len(scaled) < 50
 
 
 def test_a_choice_stops_when_the_rest_is_explained():

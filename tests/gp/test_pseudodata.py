@@ -6,7 +6,7 @@ import pytest
 import dense_reference as dense
 from reference import ALL_KERNELS
 from wgpr.gp.kernels import Hyperparameters, Matern52, RationalQuadratic, SquaredExponential
-from wgpr.gp.pseudodata import Posterior, PseudoData, from_posterior, thin
+from wgpr.gp.pseudodata import Posterior, PseudoData, _match_variances, from_posterior, thin
 
 
 def theta_of(kernel, d, lengthscale=1.0, noise=0.3):
@@ -29,6 +29,12 @@ def assert_same_posterior(kernel, theta, mean, data, other, atol=1e-8):
     answers = (Posterior(kernel, theta, mean, each).predict(X) for each in (data, other))
     for one, two in zip(*answers, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=atol)
+
+
+def test_pseudo_data_are_read_only():
+    data = random_data()
+    for each in (data, data[:5], PseudoData.union(data, data)):
+        assert not any(array.flags.writeable for array in (each.Z, each.t, each.precision, each.is_row))
 
 
 # Posterior
@@ -154,6 +160,16 @@ def test_mean_and_variance_at_kept_places(kernel, d, k, n):
     means, variance = Posterior(kernel, theta, mean, thinned).predict(thinned.Z)
     np.testing.assert_allclose(means, expected.mean, atol=1e-6)
     np.testing.assert_allclose(variance, np.diag(expected.covariance), rtol=1.5e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_precisions_match_variances_in_every_unit(scale):
+    Z = np.linspace(0.0, 2.0, 4)[:, None]
+    K = scale * SquaredExponential().covariance(theta_of(SquaredExponential(), 1), Z)
+    expected = np.array([0.5, 2.0, 0.1, 7.0]) / scale
+    variance = np.linalg.inv(np.linalg.inv(K) + np.diag(expected)).diagonal()
+    found = _match_variances(K, variance, np.full(4, 1.0 / scale), 1e-9)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_extreme_values_are_clipped():
