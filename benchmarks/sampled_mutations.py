@@ -1,7 +1,7 @@
 """Mutation testing with mutants that nobody chose: does a test fail for each of a random sample?
 
     python benchmarks/sampled_mutations.py [--sample 150] [--seed 0] [--jobs 1]
-                                           [--output sampled.jsonl] [--again] [--write]
+                                           [--output sampled.jsonl] [--longest 10] [--again] [--write]
 
 Needs `pip install mutmut`, whose operators make the mutants of src/wgpr/gp, ensemble and rules. `mutations.py` has the
 faults that were chosen by hand.
@@ -12,7 +12,8 @@ contains a smaller one of the same seed, but for rounding of the numbers by file
 
 Each test first runs once under coverage.py. A mutant then runs only the tests that execute its statement: first those
 of its module, then the others, quick ones first, until one fails or takes ten times its usual time. A mutant outside of
-functions runs the tests that execute anything in the file. `--again` repeats the mutants that have survived.
+functions runs the tests that execute anything in the file. Tests of more than `--longest` seconds are left out.
+`--again` repeats the mutants that have survived.
 `equivalent_mutants.json` says for each mutant that no test can notice why that is so; the score does not count these.
 With `--write` the tables are put into docs/measurements.md. One to two hours; `--sample 5` takes 15 minutes, most of
 them for the lines of each test, which `--output` keeps too.
@@ -180,7 +181,8 @@ def drawn_from_all(n: int, seed: int) -> list[Mutation]:
 class Reach:
     """Which tests execute which lines of src/wgpr, and how many seconds they take (see `reached_lines.py`)."""
 
-    def __init__(self, results: Results, copy: Copy, console: Console) -> None:
+    def __init__(self, results: Results, copy: Copy, console: Console, longest: float) -> None:
+        """longest : seconds of a test that takes part."""
         self.seconds: dict[str, float] = {}
         self.tests: dict[tuple[str, int], set[str]] = defaultdict(set)
         source = "".join(path.read_text() for folder in MUTATED for path in sorted((SOURCE / folder).glob("*.py")))
@@ -191,7 +193,8 @@ class Reach:
                 console.print(f"lines that tests/{file} executes")
                 results.add(facts | {"reached": _reached(file, copy)})
             for record in results.matching(facts)[-1]["reached"]:
-                self._add(record)
+                if record["seconds"] <= longest:
+                    self._add(record)
 
     def _add(self, record: Record) -> None:
         self.seconds[record["test"]] = record["seconds"]
@@ -302,6 +305,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that are tested at the same time")
     parser.add_argument("--output", type=Path, help="file for the outcomes; what is in it is not repeated")
+    parser.add_argument("--longest", type=float, default=10.0, help="seconds; tests that take longer are left out")
     parser.add_argument("--again", action="store_true", help="repeat the mutants that have survived")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     arguments, console = parser.parse_args(), Console(soft_wrap=True, highlight=False)
@@ -314,9 +318,8 @@ def main() -> None:
         copies = [ReachingCopy(Path(folder) / str(number), {}) for number in range(arguments.jobs if left else 0)]
         if left:
             require_own_package(copies[0])
-            reach = Reach(
-                Results(arguments.output and arguments.output.with_suffix(".reach.jsonl")), copies[0], console
-            )
+            file = arguments.output and arguments.output.with_suffix(".reach.jsonl")
+            reach = Reach(Results(file), copies[0], console, arguments.longest)
         for copy in copies:
             copy.use(reach)
         task = bar.add_task("mutants", total=len(left))
