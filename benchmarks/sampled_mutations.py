@@ -37,7 +37,7 @@ from mutmut.mutation.mutators import mutation_operators
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common import ROOT, Record, Results, put_between
+from common import ROOT, Record, Results, put_measured
 from mutations import (
     FOLDERS,
     PROCESSES,
@@ -331,7 +331,7 @@ def main() -> None:
     text = tables(sample, results, reasons)
     console.print(text, markup=False)
     if arguments.write:
-        put_between(PAGE, BEGIN, END, text)
+        put_measured(PAGE, BEGIN, END, text)
 
 
 def _is_left(found: Sequence[Record], again: bool) -> bool:
