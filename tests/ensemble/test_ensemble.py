@@ -20,6 +20,41 @@ def test_a_model_joins_or_takes_the_place_of_another():
             np.testing.assert_array_equal(changed.input_means[number], model.inputs.mean(axis=0))
             np.testing.assert_array_equal(changed.lengthscales[number], model.theta.lengthscales)
             assert changed.n_seen[number] == model.n_seen
+            assert (changed.index.owners(model.inputs)[:, 0] == number).all()
+
+
+def test_a_model_takes_the_place_of_two():
+    ensemble = scattered_ensemble(4)
+    newcomer = scattered_ensemble(1, seed=5).models[0]
+    merged = ensemble.with_merged((2, 0), newcomer)
+    assert tuple(merged.models) == (newcomer, ensemble.models[1], ensemble.models[3])
+
+
+class FailingOnce:
+    """A learner that cannot condition the second model, and notes the rows that it gets."""
+
+    def __init__(self, ensemble, replacement):
+        self.ensemble, self.replacement, self.rows = ensemble, replacement, {}
+
+    def condition(self, model, X, y):
+        number = self.ensemble.models.index(model)
+        self.rows[number] = X, y
+        if number == 1:
+            raise ArithmeticError
+        return self.replacement
+
+
+def test_a_row_conditions_the_model_nearest_to_it_if_that_is_possible():
+    ensemble, newcomer = scattered_ensemble(3), scattered_ensemble(1, seed=5).models[0]
+    X = np.concatenate([model.inputs[:2] for model in ensemble.models[:2]])
+    y = np.arange(4.0)
+    learner = FailingOnce(ensemble, newcomer)
+    conditioned = ensemble.conditioned(learner, X, y)
+    assert tuple(conditioned.models) == (newcomer, *ensemble.models[1:])
+    assert set(learner.rows) == {0, 1}
+    for number, (rows, targets) in learner.rows.items():
+        np.testing.assert_array_equal(rows, X[2 * number : 2 * number + 2])
+        np.testing.assert_array_equal(targets, y[2 * number : 2 * number + 2])
 
 
 def test_nearest_by_mean_compares_the_means_of_the_pseudo_inputs():
