@@ -183,6 +183,14 @@ def test_a_model_behind_many_points_of_another_is_found():
     assert_owners_are_nearest(index, index.points, np.zeros((1, 2)))
 
 
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_the_oldest_of_many_equally_near_models_comes_first(side):
+    """A search for few points finds some of those at the same distance, which may be others."""
+    oldest, others = np.array([[side]]), np.array([[-side]])
+    index = NearestIndex.of([oldest, *[others] * 40])
+    np.testing.assert_array_equal(index.owners(np.zeros((1, 1)), 2), [[0, 1]])
+
+
 def test_points_may_be_far_away():
     index = NearestIndex().with_model(0, np.array([[1e100, 0.0]])).with_model(1, np.array([[0.0, 1e-100]]))
     X = np.array([[9e99, 0.0], [0.0, 0.0], [-1e100, 0.0]])
