@@ -72,15 +72,15 @@ def put_between(page: Path, begin: str, end: str, text: str) -> None:
 
 def put_measured(page: Path, begin: str, end: str, text: str) -> None:
     """Replace what stands between two markers of a page by figures, with the day and the commit of the code."""
-    put_between(page, begin, end, f"{text.rstrip()}\n\nMeasured on {date.today()} at commit {commit()}.\n")
+    put_between(page, begin, end, f"{text.rstrip()}\n\n{measured_now()}\n")
 
 
-def commit() -> str:
-    """The commit of this checkout, and whether the package differs from it."""
+def measured_now() -> str:
+    """A sentence with the day, the commit of this checkout, and whether the package differs from it."""
     git = ["git", "-C", str(ROOT)]
     name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
-    return f"{name.strip()}{' with changes' if is_changed else ''}"
+    return f"Measured on {date.today()} at commit {name.strip()}{' with changes' if is_changed else ''}."
 
 
 def resident_bytes() -> int:

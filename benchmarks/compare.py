@@ -14,6 +14,7 @@ measured again. `pip install ".[compare]"` installs the competitors. Forty minut
 import argparse
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -27,7 +28,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from common import ONE_THREAD, ROOT, Record, Results, put_measured, require_data
+from common import ONE_THREAD, ROOT, Record, Results, between, measured_now, put_between, require_data
 from peers import BATCH, COMPETITORS, Competitor
 from wgpr.datasets import load
 from wgpr.metrics import scores
@@ -178,7 +179,14 @@ def table(records: list[Record], title: str) -> str:
     """Markdown: a competitor a row, and a sentence that says which are ahead of the default."""
     lines = [f"| {title} | {' | '.join(HEADINGS)} |", "|---" + "|---:" * len(HEADINGS) + "|"]
     lines += [f"| {label(record)} | {' | '.join(cells(record))} |" for record in records]
-    return "\n".join(lines) + f"\n\n{ahead(records)}\n"
+    return "\n".join(lines) + f"\n\n{ahead(records)} {measured_now()}\n"
+
+
+def with_tables_before(tables: list[str]) -> str:
+    """The tables, with those of the page for streams that were not measured this time."""
+    before = re.split(r"\n\n(?=\|)", between(PAGE.read_text(), BEGIN, END).strip())
+    by_title = {text.split(";")[0]: f"{text.strip()}\n" for text in [*before, *tables]}
+    return "\n".join(by_title.values())
 
 
 def ahead(records: list[Record]) -> str:
@@ -233,7 +241,7 @@ def main() -> None:
         tables.append(table(records, f"{name}, {n:,} rows; {len(data['y_test']):,} held out"))
         console.print(tables[-1], markup=False, highlight=False)
     if arguments.write:
-        put_measured(PAGE, BEGIN, END, "\n".join(tables))
+        put_between(PAGE, BEGIN, END, with_tables_before(tables))
 
 
 if __name__ == "__main__":
