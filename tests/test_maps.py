@@ -402,6 +402,13 @@ def test_the_old_default_becomes_the_new_one(tmp_path):
     assert load(path).get_params() == expected | {"forgetting": 0.1, "kernel": "matern32"}
 
 
+def test_the_calibration_of_format_2_is_kept(tmp_path):
+    one, two = (with_header("format2-wgpr.map", tmp_path / f"{n}.map", stretch=n) for n in (1.0, 2.0))
+    (mean, std), (same, doubled) = (load(path).predict(queries(), return_std=True) for path in (one, two))
+    np.testing.assert_array_equal(same, mean)
+    np.testing.assert_allclose(doubled, 2.0 * std)
+
+
 def test_a_converted_map_goes_on_learning(tmp_path):
     X, y = travelling(600, seed=3)
     for name in ("wgpr", "wgpr-compact", "waiting"):
