@@ -1,6 +1,7 @@
 """Coordinates: projections, maps in degrees, metres and kilometres, files, commands, the service."""
 
 import json
+import os
 from copy import copy
 
 import numpy as np
@@ -432,6 +433,23 @@ def test_the_first_value_other_than_zero_tells_the_scale_of_those_that_arrive_wi
     assert [line.y for line in good[40:]] == [5.0, 6.0]
 
 
+def test_rows_behind_many_queries_are_judged_one_by_one_at_first():
+    queries = [Line([0.0], None, number=number) for number in range(1, 64)]
+    targets = [*np.zeros(30), 1e9, *np.zeros(33)]
+    rows = [Line([float(number)], target, number=64 + number) for number, target in enumerate(targets)]
+    rows[0] = Line([1.0], 5.0, number=64)
+    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
+    (good,) = session.good_lines([*queries, *rows], [], force=False)
+    assert 1e9 not in [line.y for line in good]
+    assert len(good) == len(queries) + len(rows) - 1
+
+
+def test_any_target_of_few_rows_is_plausible_if_most_are_zero():
+    rows = np.array([[float(x), 0.0, 0.0] for x in range(7)])
+    rows[3, 2] = 0.3
+    assert not KnownRange.of_sample(rows, ["x", "y"], None).is_far(rows).any()
+
+
 def test_a_stream_that_is_killed_keeps_its_coordinates(wgpr):
     rows = survey(150)
     with child("stream", "lake.map", "--report-every", "100", *QUICK) as process:
@@ -573,6 +591,14 @@ def test_areas_of_use_have_margins_and_may_cross_the_antimeridian():
     assert first_out_of_area(np.array([[1e9, 1e9]]), coordinates_of(KILOMETRES, ["x", "y"])) is None  # no area is known
 
 
+def test_degrees_are_no_places_of_a_projected_system(wgpr):
+    write("a.csv", survey(60), ["east", "north", "depth"])
+    code, _, told = wgpr("fit", "a.csv", "--x", "east,north", "--y", "depth", "--crs", UTM, "-o", "a.map", *QUICK)
+    assert code == 1
+    assert "is longitude and latitude, it seems, and EPSG:32618 is in other units; use --crs EPSG:4326" in told
+    assert not os.path.exists("a.map")
+
+
 def write_degrees(name, rows):
     write(name, rows, ["lon", "lat", "depth"])
 
@@ -656,7 +682,7 @@ def test_names_of_degrees_with_other_values_are_told(wgpr):
 
 def test_degrees_that_are_declared_as_projected_are_told(wgpr):
     write("a.csv", survey(50), ["lon", "lat", "depth"])
-    code, _, told = wgpr("fit", "a.csv", "--crs", UTM, "-o", "lake.map", *QUICK)
+    code, _, told = wgpr("fit", "a.csv", "--crs", UTM, "-o", "lake.map", "--force", *QUICK)
     warning = (
         "warning: --crs EPSG:32618 says that lon, lat are projected (EPSG:32618), but their names and values are of"
     )

@@ -55,6 +55,18 @@ def learned(X, y, n_shards=3, pieces=8, **settings):
         return fleet.collect()
 
 
+def test_arrays_of_the_caller_are_not_kept(here):
+    X, y = survey(600)
+    rows, targets = X.copy(), y.copy()
+    with ShardedRegressor(n_shards=2) as fleet:
+        fleet.partial_fit(rows, targets)
+        rows[:], targets[:] = 1e3, 1e3
+        fleet.partial_fit(X, y)
+        model = fleet.collect()
+    assert np.abs(model.predict(X) - y).max() < 1.0
+    assert model.bounds_.max() < 10.0
+
+
 def errors(model, n=500):
     X = survey(n, seed=9)[0]
     queries = pd.DataFrame(X, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else X

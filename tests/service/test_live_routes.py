@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from threading import Thread
 
 import httpx
@@ -116,7 +117,10 @@ def test_a_tile_that_makes_no_sense_is_refused(client, lake, where, status):
 def test_the_track_has_the_latest_rows(client, pond, n_rows):
     rows = survey(n_rows)
     send(client, f"{pond}/rows", as_csv(rows))
-    assert client.get(f"{pond}/track").json() == rows[-2000:].tolist()
+    deadline = time.monotonic() + 30.0  # it is told a few times a second
+    while not (track := client.get(f"{pond}/track").json()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert track == rows[-2000:].tolist()
 
 
 def events_until(url, kinds, found, headers=None):

@@ -95,6 +95,8 @@ class Session(ABC):
 
         faults : of other lines that came with these; force : rows far outside of what is known are learned.
         """
+        if faults and self.left_out.strict:
+            lines = [line for line in lines if line.number < faults[0][0]]
         good, far = self._checked(lines, force=force)
         faults = sorted([*faults, *far], key=lambda fault: fault[0])
         if faults and self.left_out.strict:
@@ -122,7 +124,7 @@ class Session(ABC):
             else:
                 faults.append((part[0].number, error))
             lines = lines[len(part) :]
-            has_scale = self._known is None or bool(np.isfinite(self._known.reach).all())  # zeros have none
+            has_scale = force or (self._known is not None and bool(np.isfinite(self._known.reach).all()))
             n_together = min(2 * n_together, _MOST_TOGETHER) if has_scale else 1
         return good, faults
 

@@ -163,10 +163,10 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
                 delattr(self, name)
 
     def _checked(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, Array, Array]:
-        """The rows as arrays. Nothing changes unless all of them are good."""
+        """The rows as arrays of its own, which may wait. Nothing changes unless all of them are good."""
         if hasattr(self, "_template"):
             rows, targets = self._template._validated(X, y, reset=False)
-            return rows, targets, checked_weights(sample_weight, rows)
+            return rows.copy(), targets.copy(), checked_weights(sample_weight, rows)
         self.check_settings()
         template: WGPRegressor = WGPRegressor() if self.estimator is None else clone(self.estimator)
         rows, targets = template._validated(X, y, reset=True)
@@ -174,7 +174,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         template._state = template._initial_state(rows, targets)
         self._template, self._coordinator, self._temporary = template, None, None
         self._waiting, self._sample, self._collected = [], None, None
-        return rows, targets, weights
+        return rows.copy(), targets.copy(), weights
 
     def check_settings(self) -> None:
         """Raise an error that names the first wrong setting."""

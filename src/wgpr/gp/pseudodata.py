@@ -173,9 +173,9 @@ class Posterior:
         weights, V = self._whitened(X)
         return Gaussian(self.mean + weights.T @ self._beta, self.kernel(self.theta, X, X) - V.T @ V)
 
-    def covariance(self, X: Array, others: Array) -> Array:
-        """Covariances (n, m) of the field at `X` (n, d) with the field at others (m, d)."""
-        return self.kernel(self.theta, X, others) - self._whitened(X)[1].T @ self._whitened(others)[1]
+    def explained(self, X: Array) -> Array:
+        """V (m, n): the prior covariance of the field at `X` (n, d) is reduced by `V^T V`."""
+        return self._whitened(X)[1]
 
     def _whitened(self, X: Array) -> tuple[Array, Array]:
         weights = self._q[:, None] * self.kernel(self.theta, self.data.Z, X)

@@ -89,7 +89,9 @@ class KnownRange:
         largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
         reach = np.append(_MIDDLE_FACTOR * np.array(largest), _TARGET_FACTOR * max(size[-1], abs(middle[-1])))
         made = cls._with_reach(low, high, reach, names, known)
-        return made if len(rows) >= MIN_KNOWN else replace(made, reach=np.append(np.full(len(names), inf), reach[-1]))
+        return (
+            made if len(rows) >= MIN_KNOWN else replace(made, reach=np.append(np.full(len(names), inf), made.reach[-1]))
+        )
 
     @classmethod
     def of_bounds(cls, low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
@@ -222,6 +224,8 @@ def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None
 def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
     """The first row of inputs (n, d) of the user that is far from the area of use of a projected system; None without.
 
+    All rows together may be degrees: near the origin of such a system there is no ground that it is used for.
+
     known : coordinates of a new map, None if it has no system.
     """
     area = None if known is None or known.is_geographic else require_pyproj().CRS(known.user).area_of_use
@@ -238,6 +242,9 @@ def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
         return np.asarray(~(np.abs(offset) <= most).all(axis=1))
 
     places = X[:, list(known.columns)]
+    if len(X) and (np.abs(places) <= LARGEST_DEGREES).all():
+        text = f"longitude and latitude, it seems, and {known.name} is in other units; use --crs EPSG:4326"
+        return Fault(0, known.columns[0], _shown(X[0], known.columns), text)
     if not (is_outside := is_out(places)).any():
         return None
     row = int(np.argmax(is_outside))

@@ -168,9 +168,7 @@ def _covariances(posterior: Posterior, nodes: Array, others: Array) -> Array:
     prior = np.zeros((nodes.shape[1], others.shape[1]))
     for places, other_places in product(nodes, others):  # one by one, because all of them together need much memory
         prior += posterior.kernel(posterior.theta, places, other_places)
-    by_node, by_other = (
-        np.mean([posterior._whitened(places)[1] for places in each], axis=0) for each in (nodes, others)
-    )
+    by_node, by_other = (np.mean([posterior.explained(places) for places in each], axis=0) for each in (nodes, others))
     covariances: Array = prior / (len(nodes) * len(others)) - by_node.T @ by_other
     return covariances
 

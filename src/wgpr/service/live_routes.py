@@ -47,7 +47,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     @router.get("/maps/{name}/track", responses=problems(404))
     async def track(name: Name) -> list[list[float]]:
         """The latest 2,000 rows, oldest first: inputs, and the target last."""
-        return list(catalogue[name].events.track)
+        track = catalogue[name].events.track
+        return [] if track is None else track.tolist()
 
     @router.get(
         "/maps/{name}/tiles/{layer}/{z}/{x}/{y}",

@@ -1,7 +1,6 @@
 """What happens in a map, told to the clients: the track, changed ground, decisions and scores, a few times a second."""
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,8 @@ from wgpr.service.events import EventHub
 
 # Rows of the track: the latest ones.
 _N_TRACK = 2000
-# Seconds between two events of a kind, and points of the track in one event.
-_INTERVAL, _POINTS_AT_ONCE = 0.2, 200
+# Seconds between two events of a kind, and numbers of the track in one event.
+_INTERVAL, _NUMBERS_AT_ONCE = 0.2, 600
 _MOST_DECISIONS, _MOST_BOXES = 5, 50
 # A change of a model also changes answers near its ground, within this fraction of its size.
 _MARGIN = 0.25
@@ -112,12 +111,12 @@ class ChangedGround:
 class MapEvents:
     """Collects what happens in a map and publishes it.
 
-    track : the latest rows, (d + 1,) each, with the target last; ground : of the model that answers.
+    track : (n, d + 1) the latest rows that were told, with the target last; ground : of the model that answers.
     """
 
     def __init__(self, name: str, hub: EventHub) -> None:
         self._name, self._hub = name, hub
-        self.track: deque[list[float]] = deque(maxlen=_N_TRACK)
+        self.track: Array | None = None
         self.ground: ChangedGround | None = None
         self._rows: list[Array] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +126,6 @@ class MapEvents:
 
     def rows_accepted(self, rows: Array, n_seen: int) -> None:
         """Rows (n, d + 1) are on the disk, which has `n_seen` now."""
-        self.track.extend(rows[-_N_TRACK:].tolist())
         self._rows.append(rows)
         self._n_seen = n_seen
         self._tell_soon()
@@ -154,7 +152,10 @@ class MapEvents:
         self._timer = None
         if self._rows:
             rows, self._rows = np.concatenate(self._rows), []
-            self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=rows[-_POINTS_AT_ONCE:].tolist())
+            before = rows[:0] if self.track is None else self.track
+            self.track = np.concatenate([before, rows[-_N_TRACK:]])[-_N_TRACK:]
+            points = rows[-max(1, _NUMBERS_AT_ONCE // rows.shape[1]) :].tolist()
+            self._hub.publish("rows", self._name, rows_seen=self._n_seen, points=points)
         if self._latest is not None:
             self._tell_learned(*self._latest)
             self._latest = None

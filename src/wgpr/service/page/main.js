@@ -76,8 +76,8 @@ async function showView() {
 
 async function readTrack() {
   const { view, summary } = state;
-  const points = (await getJson(mapPath(summary.name, "/track"))) ?? [];
-  if (!view || view !== state.view) return;
+  const points = await getJson(mapPath(summary.name, "/track"));
+  if (!points || !view || view !== state.view) return;
   view.setTrack(points.map(onPlane));
   view.showTrack(element("track").checked);
 }
