@@ -1,7 +1,7 @@
 """What is known of the values of a map, and which values are far outside of that."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -89,9 +89,9 @@ class KnownRange:
         largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
         reach = np.append(_MIDDLE_FACTOR * np.array(largest), _TARGET_FACTOR * max(size[-1], abs(middle[-1])))
         made = cls._with_reach(low, high, reach, names, known)
-        return (
-            made if len(rows) >= MIN_KNOWN else replace(made, reach=np.append(np.full(len(names), inf), made.reach[-1]))
-        )
+        if len(rows) < MIN_KNOWN:
+            made.reach[:-1] = inf
+        return made
 
     @classmethod
     def of_bounds(cls, low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
