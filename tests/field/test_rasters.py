@@ -268,7 +268,9 @@ def test_smooth_ground_between_pseudo_inputs_is_not_masked():
 def test_a_few_rows_are_masked_by_their_distance_too(wgpr, tmp_path, monkeypatch):
     """So few rows that there is no local model yet."""
     monkeypatch.chdir(tmp_path)
-    Path("few.csv").write_text("east,north,depth\n" + "\n".join(f"{380_000 + k},{4_930_000 + k % 3},{k}" for k in range(8)))
+    Path("few.csv").write_text(
+        "east,north,depth\n" + "\n".join(f"{380_000 + k},{4_930_000 + k % 3},{k}" for k in range(8))
+    )
     assert wgpr("fit", "few.csv", "--x", "east,north", "--y", "depth", "--crs", "EPSG:32618", "-o", "few.map")[0] == 0
     code_, _, told = wgpr("grid", "few.map", "--mask-distance", 1, "-o", "few.tif")
     assert code_ == 0, told
