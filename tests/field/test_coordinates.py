@@ -599,6 +599,14 @@ def test_degrees_are_no_places_of_a_projected_system(wgpr):
     assert not os.path.exists("a.map")
 
 
+def test_one_place_in_degrees_is_told_whatever_comes_with_it():
+    rows = in_metres(survey(3))[:, :2]
+    known = coordinates_of(UTM, ["x", "y"])
+    for places in ([rows[0], (-76.3, 44.5), rows[1]], [(-76.3, 44.5)]):
+        fault = first_out_of_area(np.array(places), known)
+        assert (fault.row, "longitude and latitude, it seems" in fault.text) == (len(places) // 2, True)
+
+
 def write_degrees(name, rows):
     write(name, rows, ["lon", "lat", "depth"])
 

@@ -27,7 +27,7 @@ from wgpr.io.track import COLUMNS
 _MOST_TOGETHER = 128
 
 # The number of a line that is left out, and why.
-Fault = tuple[int, LineError]
+LineFault = tuple[int, LineError]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Session(ABC):
         self._known, self._n_known = known, n_known
         self._coordinates: Coordinates | None = None
 
-    def good_lines(self, lines: Sequence[Line], faults: list[Fault], *, force: bool) -> Iterator[list[Line]]:
+    def good_lines(self, lines: Sequence[Line], faults: list[LineFault], *, force: bool) -> Iterator[list[Line]]:
         """Lists of the lines that are learned or answered. Of the others it is told that they are left out.
 
         faults : of other lines that came with these; force : rows far outside of what is known are learned.
@@ -105,14 +105,14 @@ class Session(ABC):
             self.left_out.add(number, error)
         yield good
 
-    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[Fault]]:
+    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[LineFault]]:
         """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
 
         What is known depends on the rows before, so a fault among lines that are checked together is one for sure only
         when they are one line.
         """
         good: list[Line] = []
-        faults: list[Fault] = []
+        faults: list[LineFault] = []
         n_together = 1
         while lines:
             part, error = lines[:n_together], self._fault(lines[:n_together], force=force)
@@ -124,6 +124,7 @@ class Session(ABC):
             else:
                 faults.append((part[0].number, error))
             lines = lines[len(part) :]
+            # Until the values have a scale, a row is judged after the one before it.
             has_scale = force or (self._known is not None and bool(np.isfinite(self._known.reach).all()))
             n_together = min(2 * n_together, _MOST_TOGETHER) if has_scale else 1
         return good, faults
@@ -218,7 +219,7 @@ class StreamSession(Session):
         self._n_saved, self._saved_at = 0, time.monotonic()
         self._crs, self._is_begun, self._coordinates = crs, n_seen(model) > 0, coordinates(model)
 
-    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[Fault]]:
+    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[LineFault]]:
         """The first row of a new map says which coordinates it has. Queries before it can be anywhere."""
         if self._is_begun:
             return super()._checked(lines, force=force)

@@ -14,7 +14,7 @@ from wgpr.cli.console import UsageError, inform, interruptible
 from wgpr.cli.learn import require_online, require_weights
 from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
-from wgpr.cli.session import Fault, Session, StreamOptions, StreamSession
+from wgpr.cli.session import LineFault, Session, StreamOptions, StreamSession
 from wgpr.cli.settings import read_configuration
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
@@ -136,7 +136,7 @@ def _parse_lines(session: Session, descriptor: int, force: bool) -> Iterator[lis
     numbers = count(1)
     for texts in read_lines(descriptor):
         lines: list[Line] = []
-        faults: list[Fault] = []
+        faults: list[LineFault] = []
         wrong_header = None
         for text, number in zip(texts, numbers, strict=False):
             try:

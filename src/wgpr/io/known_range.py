@@ -224,7 +224,7 @@ def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None
 def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
     """The first row of inputs (n, d) of the user that is far from the area of use of a projected system; None without.
 
-    All rows together may be degrees: near the origin of such a system there is no ground that it is used for.
+    A place that may be in degrees is one: near the origin of such a system there is no ground that it is used for.
 
     known : coordinates of a new map, None if it has no system.
     """
@@ -242,15 +242,16 @@ def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
         return np.asarray(~(np.abs(offset) <= most).all(axis=1))
 
     places = X[:, list(known.columns)]
-    if len(X) and (np.abs(places) <= LARGEST_DEGREES).all():
-        text = f"longitude and latitude, it seems, and {known.name} is in other units; use --crs EPSG:4326"
-        return Fault(0, known.columns[0], _shown(X[0], known.columns), text)
-    if not (is_outside := is_out(places)).any():
+    may_be_degrees = (np.abs(places) <= LARGEST_DEGREES).all(axis=1)
+    if not (is_wrong := may_be_degrees | is_out(places)).any():
         return None
-    row = int(np.argmax(is_outside))
-    hint = _SWAPPED_METRES if not is_out(places[row : row + 1, ::-1])[0] else ""
+    row = int(np.argmax(is_wrong))
     text = f"far from where {known.name} is used, longitude {west:g} to {east:g} and latitude {south:g} to {north:g}"
-    return Fault(row, known.columns[0], _shown(X[row], known.columns), f"{text}{hint}")
+    if may_be_degrees[row]:
+        text = f"longitude and latitude, it seems, and {known.name} is in other units; use --crs EPSG:4326"
+    elif not is_out(places[row : row + 1, ::-1])[0]:
+        text += _SWAPPED_METRES
+    return Fault(row, known.columns[0], _shown(X[row], known.columns), text)
 
 
 def _places(low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> list[int]:
