@@ -242,7 +242,7 @@ def first_out_of_area(X: Array, known: Coordinates | None) -> Fault | None:
         return np.asarray(~(np.abs(offset) <= most).all(axis=1))
 
     places = X[:, list(known.columns)]
-    may_be_degrees = (np.abs(places) <= LARGEST_DEGREES).all(axis=1)
+    may_be_degrees = np.asarray((np.abs(places) <= LARGEST_DEGREES).all(axis=1))
     if not (is_wrong := may_be_degrees | is_out(places)).any():
         return None
     row = int(np.argmax(is_wrong))
