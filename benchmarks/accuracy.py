@@ -18,9 +18,9 @@ from rich.table import Table
 from sklearn.base import RegressorMixin
 from sklearn.metrics import root_mean_squared_error
 
-from common import require_data
+from common import load, require_data
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.datasets import load, two_regimes
+from wgpr.datasets import two_regimes
 
 THRESHOLDS = (10.0, 100.0, 300.0, 1000.0, np.inf)
 TOY_THRESHOLD = 3.0

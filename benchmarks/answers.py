@@ -24,8 +24,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from common import ROOT, put_measured, run_studies
+from common import load as load_dataset
 from wgpr import WGPRegressor, diff, load
-from wgpr.datasets import load as load_dataset
 from wgpr.gp.linalg import one_blas_thread
 from wgpr.survey import fly, jacksboro
 

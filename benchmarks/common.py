@@ -3,18 +3,24 @@
 import gc
 import json
 import subprocess
+import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-from wgpr.datasets import load
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from reproduction.datasets import DATASETS as DATASETS  # noqa: E402
+from reproduction.datasets import Dataset as Dataset  # noqa: E402
+from reproduction.datasets import load  # noqa: E402
+
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 
 Record = dict[str, Any]
@@ -75,12 +81,29 @@ def put_measured(page: Path, begin: str, end: str, text: str) -> None:
     put_between(page, begin, end, f"{text.rstrip()}\n\n{measured_now()}\n")
 
 
+@cache
 def measured_now() -> str:
-    """A sentence with the day, the commit of this checkout, and whether the package differs from it."""
+    """A sentence with the day, the commit of this checkout when the program began, and whether src differs from it."""
     git = ["git", "-C", str(ROOT)]
     name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
     return f"Measured on {date.today()} at commit {name.strip()}{' with changes' if is_changed else ''}."
+
+
+measured_now()  # commits may follow while a program measures
+
+
+def when_measured(records: Iterable[Record], key: str) -> str:
+    """Sentences that say when records were measured, which have that in `measured`; with their names if that differs.
+
+    A file of results may be older than the checkout that writes a page, so that each record has its commit.
+    """
+    names: dict[str, list[str]] = {}
+    for record in records:
+        names.setdefault(record.get("measured", "Measured at a commit that was not noted."), []).append(record[key])
+    if len(names) == 1:
+        return next(iter(names))
+    return " ".join(f"{', '.join(each)}: {sentence[0].lower()}{sentence[1:]}" for sentence, each in names.items())
 
 
 def resident_bytes() -> int:
@@ -109,8 +132,16 @@ def interpolated(X: np.ndarray, y: np.ndarray, queries: np.ndarray) -> np.ndarra
     return LinearInterpolation(X, y)(queries)
 
 
-def run_studies(description: str, studies: dict[str, Callable[[Path], list[tuple[str, str]]]], page: str) -> str | None:
-    """Print the table of the studies that the command line names; the table if it is to be written into a page."""
+def run_studies(
+    description: str,
+    studies: dict[str, Callable[[Path], list[tuple[str, str]]]],
+    page: str,
+    headings: Sequence[str] = ("measured",),
+) -> str | None:
+    """Print the table of the studies that the command line names; the table if it is to be written into a page.
+
+    headings : of the columns of a result; a study separates them by |.
+    """
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the .npz files")
     parser.add_argument("--only", default=";".join(studies), help="names of studies, separated by semicolons")
@@ -120,6 +151,7 @@ def run_studies(description: str, studies: dict[str, Callable[[Path], list[tuple
     if unknown := [name for name in names if name not in studies]:
         parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(studies)}")
     rows = [row for name in names for row in studies[name](arguments.data)]
-    table = "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
+    heading = [f"| what | {' | '.join(headings)} |", "|---" * (1 + len(headings)) + "|"]
+    table = "\n".join([*heading, *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
     print(table)
     return table if arguments.write else None

@@ -28,9 +28,19 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from common import ONE_THREAD, ROOT, Record, Results, between, measured_now, put_between, require_data
+from common import (
+    ONE_THREAD,
+    ROOT,
+    Record,
+    Results,
+    between,
+    load,
+    measured_now,
+    put_between,
+    require_data,
+    when_measured,
+)
 from peers import BATCH, COMPETITORS, Competitor
-from wgpr.datasets import load
 from wgpr.metrics import scores
 
 DEFAULTS = "WGPR, defaults"
@@ -140,10 +150,10 @@ def attempt(name: str, competitor: Competitor, folder: Path, y_test: np.ndarray,
         result = run(name, folder)
     except CompetitorError as failure:
         console.print(f"{name}: [red]failed[/red]: {failure}", highlight=False)
-        yield {"name": name, "failed": str(failure)}
+        yield {"name": name, "measured": measured_now(), "failed": str(failure)}
         return
     about = {"is_offline": competitor.first_rows is None, "is_bounded": competitor.is_bounded}
-    yield {"name": name, **about, **result, **evaluated(folder, y_test)}
+    yield {"name": name, "measured": measured_now(), **about, **result, **evaluated(folder, y_test)}
 
 
 # The tables
@@ -175,27 +185,47 @@ def label(record: Record) -> str:
     return ", ".join([record["name"], *(f"*{fact}*" for fact, is_true in facts.items() if is_true)])
 
 
-def table(records: list[Record], title: str) -> str:
-    """Markdown: a competitor a row, and a sentence that says which are ahead of the default."""
+def table(records: list[Record], title: str, before: str) -> str:
+    """Markdown: a competitor a row, and a sentence that says which are ahead of the default.
+
+    before : the table of the same stream on the page, or nothing; competitors that were not measured now are kept.
+    """
+    rows = dict(row_of(line) for line in before.splitlines()[2:] if line.startswith("|"))
+    kept = rows.keys() - {label(record) for record in records}
+    rows |= {label(record): cells(record) for record in records}
     lines = [f"| {title} | {' | '.join(HEADINGS)} |", "|---" + "|---:" * len(HEADINGS) + "|"]
-    lines += [f"| {label(record)} | {' | '.join(cells(record))} |" for record in records]
-    return "\n".join(lines) + f"\n\n{ahead(records)} {measured_now()}\n"
+    lines += [f"| {name} | {' | '.join(row)} |" for name, row in rows.items()]
+    return "\n".join(lines) + f"\n\n{ahead(rows)} {when(records, before if kept else '')}\n"
 
 
-def with_tables_before(tables: list[str]) -> str:
-    """The tables, with those of the page for streams that were not measured this time."""
+def row_of(line: str) -> tuple[str, list[str]]:
+    """The name and the cells of a row of a table."""
+    name, *row = (cell.strip() for cell in line.strip("|").split("|"))
+    return name, row
+
+
+def when(records: list[Record], before: str) -> str:
+    """When the competitors were measured; those that are kept from the page are as it says."""
+    now, earlier = when_measured(records, "name"), re.findall(r"(?:Measured|Written) on [^.;]*", before)
+    if not earlier:
+        return now
+    names = "" if ":" in now else f"{', '.join(record['name'] for record in records)}: "
+    return f"{names}{now} The others: {earlier[-1][0].lower()}{earlier[-1][1:]}."
+
+
+def tables_of_page() -> dict[str, str]:
+    """The tables on the page, by data set and number of rows."""
     before = re.split(r"\n\n(?=\|)", between(PAGE.read_text(), BEGIN, END).strip())
-    by_title = {text.split(";")[0]: f"{text.strip()}\n" for text in [*before, *tables]}
-    return "\n".join(by_title.values())
+    return {text.split(";")[0]: f"{text.strip()}\n" for text in before if text}
 
 
-def ahead(records: list[Record]) -> str:
+def ahead(rows: dict[str, list[str]]) -> str:
     """Which methods have a smaller error than the default, and by how much."""
-    done = {record["name"]: record for record in records if "failed" not in record}
-    if DEFAULTS not in done:
+    errors = {name: float(row[2]) for name, row in rows.items() if row[2]}
+    if DEFAULTS not in errors:
         return ""
-    ours = done[DEFAULTS]["rmse"]
-    better = [(name, record["rmse"] / ours) for name, record in done.items() if record["rmse"] < ours]
+    ours = errors[DEFAULTS]
+    better = [(name.split(", *")[0], error / ours) for name, error in errors.items() if error < ours]
     if not better:
         return "No other method has a smaller error than the default."
     return (
@@ -229,7 +259,7 @@ def asked_streams(text: str, parser: argparse.ArgumentParser) -> Iterator[tuple[
 def main() -> None:
     arguments, parser = parsed()
     competitors, streams = chosen(arguments, parser), [*asked_streams(arguments.streams, parser)]
-    store, console, tables = Results(arguments.output), Console(width=150), []
+    store, console, tables = Results(arguments.output), Console(width=150), tables_of_page()
     for name, n in streams:
         data, facts = STREAMS[name](n, arguments.data), {"data": name, "samples": n}
         able = {key: it for key, it in competitors.items() if data["X"].shape[1] <= (it.max_inputs or np.inf)}
@@ -238,10 +268,11 @@ def main() -> None:
         except KeyboardInterrupt:
             raise SystemExit("interrupted; a run with the same --output goes on there") from None
         records = [record for key in able for record in store.matching(facts | {"name": key})[-1:]]
-        tables.append(table(records, f"{name}, {n:,} rows; {len(data['y_test']):,} held out"))
-        console.print(tables[-1], markup=False, highlight=False)
+        key = f"| {name}, {n:,} rows"
+        tables[key] = table(records, f"{key[2:]}; {len(data['y_test']):,} held out", tables.get(key, ""))
+        console.print(tables[key], markup=False, highlight=False)
     if arguments.write:
-        put_between(PAGE, BEGIN, END, with_tables_before(tables))
+        put_between(PAGE, BEGIN, END, "\n".join(tables.values()))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from damage import FORGED, IN_TRANSIT
 from streams import ALL, assert_same_learning, assert_same_models, fitted, travelling
 from wgpr import MapError, WGPRegressor, load
-from wgpr.io.map_journal import journal_of
+from wgpr.cli.saving import journal_of
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 

@@ -20,10 +20,9 @@ from common import ROOT
 from file_mutants import BYTES, MAPS, TEXT, Way
 from streams import queries, travelling
 from wgpr.cli.lines import LineError, LineParser, format_answer, read_lines
-from wgpr.cli.saving import map_writer
+from wgpr.cli.saving import journal_of, map_writer
 from wgpr.io.coordinates import coordinates, coordinates_of
 from wgpr.io.grids import predict_at
-from wgpr.io.map_journal import MapJournal, journal_of
 from wgpr.io.rows import learn_rows
 from wgpr.io.tables import Table, TableFormat
 from wgpr.planning.files import geojson, read_expectation, read_polygons
@@ -115,13 +114,11 @@ def _journal_files() -> tuple[bytes, bytes, bytes, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lake.map"
         path.write_bytes(pond().to_bytes())
-        journal = MapJournal.create(path, pond(), COLUMNS, has_weights=False)
         X, y = travelling(30, seed=1)
-        for first in range(0, 30, 10):
-            journal.append(np.column_stack([X, y])[first : first + 10])
-        log = _log_of(path)
-        killed = path.read_bytes(), journal_of(path).read_bytes(), log.read_bytes()
-        journal.close(remove=False)
+        with map_writer(path, continues=True) as writer:
+            for first in range(0, 30, 10):
+                writer.keep(np.column_stack([X, y])[first : first + 10], pond(), COLUMNS)
+            killed = path.read_bytes(), journal_of(path).read_bytes(), _log_of(path).read_bytes()
         return *killed, journal_of(path).read_bytes()
 
 
@@ -181,7 +178,7 @@ def parquet_tables() -> list[bytes]:
 def npz_tables() -> list[bytes]:
     files = [io.BytesIO(), io.BytesIO()]
     X, y = travelling(60)
-    np.savez(files[0], X=X, y=y, feature_names=COLUMNS[:2], crs=np.array("EPSG:32618"))
+    np.savez(files[0], X=X, y=y, crs=np.array("EPSG:32618"))
     np.savez_compressed(files[1], east=X[:, 0], north=X[:, 1], depth=y)
     return [file.getvalue() for file in files]
 

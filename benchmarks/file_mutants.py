@@ -291,7 +291,7 @@ def other_member(data: bytes, rng: Random) -> bytes:
         members = {name: old.read(name) for name in old.namelist()}
         content = members.pop(chosen := _one(sorted(members), rng))
         if rng.random() < 0.1:
-            members[_one(WORDS, rng)[:60_000]] = content
+            members[_one(WORDS, rng)[:60_000].partition("\0")[0] or "-"] = content  # zipfile writes no empty name
         else:
             members[chosen] = way(content, rng)
         for name, content in members.items():

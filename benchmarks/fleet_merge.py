@@ -17,9 +17,8 @@ from time import process_time
 
 import numpy as np
 
-from common import ROOT, put_measured, run_studies
+from common import ROOT, Dataset, load, put_measured, run_studies
 from wgpr import WGPRegressor, merge
-from wgpr.datasets import Dataset, load
 from wgpr.metrics import Scores, scores
 
 MARKERS = "<!-- merge -->", "<!-- end of merge -->"

@@ -21,7 +21,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,7 +33,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import ONE_THREAD, ROOT, Record, Results, put_measured
+from common import ONE_THREAD, ROOT, Record, Results, measured_now, put_between, when_measured
 from file_formats import FORMATS, Format
 
 PAGE = ROOT / "docs" / "hostile_files.md"
@@ -52,9 +53,15 @@ class Outcome(NamedTuple):
 # In the process that reads
 
 
+@cache
+def good_files(originals: Callable[[], Sequence[bytes]]) -> Sequence[bytes]:
+    """Those that hostile ones are made of."""
+    return originals()
+
+
 def hostile_file(format: Format, number: int) -> bytes:
     """The file with this number, always the same. The first ones are of the ways that take long."""
-    rng, originals = np.random.default_rng(number), format.originals()
+    rng, originals = np.random.default_rng(number), good_files(format.originals)
     way = format.rare[number] if number < len(format.rare) else format.ways[number % len(format.ways)]
     return way(originals[rng.integers(len(originals))], rng)
 
@@ -172,7 +179,8 @@ def counted(name: str, n_files: int) -> Record:
         slowest = max(slowest, found.seconds)
         if found.kind not in ("refused", "accepted") and counts[found.kind] <= 10:
             print(f"{name} {number}: {found.kind}: {' '.join(found.text.split())[:200]}")
-    return {"format": name, "files": n_files, "counts": dict(counts), "slowest": slowest}
+    facts = {"format": name, "files": n_files, "measured": measured_now()}
+    return facts | {"counts": dict(counts), "slowest": slowest}
 
 
 def faults(record: Record) -> dict[str, int]:
@@ -228,7 +236,7 @@ def main() -> None:
     table = "\n".join([*head, *map(row, records)]) + "\n"
     print(table)
     if arguments.write:
-        put_measured(PAGE, *MARKERS, table)
+        put_between(PAGE, *MARKERS, f"{table}\n{when_measured(records, 'format')}\n")
     if n_faults := sum(sum(faults(record).values()) for record in records):
         raise SystemExit(f"{n_faults} faults")
 

@@ -12,8 +12,8 @@ import numpy as np
 from rich.progress import track
 
 from common import interpolated, require_data
+from common import load as load_dataset
 from wgpr import StreamingGPRegressor, WGPRegressor
-from wgpr.datasets import load as load_dataset
 from wgpr.metrics import scores
 from wgpr.survey import hold_out
 

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from common import ROOT, put_measured, require_data
+from common import load as load_dataset
 from wgpr import WGPRegressor, diff, load
-from wgpr.datasets import load as load_dataset
 
 PAGE = ROOT / "docs" / "format.md"
 BEGIN, END = "<!-- measured by benchmarks/map_sizes.py -->", "<!-- end of the measurements -->"

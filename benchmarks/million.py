@@ -36,9 +36,9 @@ from fleet import workers
 from killable_service import Service
 from serving import resident_megabytes
 from wgpr import ShardedRegressor, WGPRegressor, load
+from wgpr.cli.saving import journal_of
 from wgpr.client import Map
 from wgpr.io.grids import named
-from wgpr.io.map_journal import journal_of
 from wgpr.plots import COLOURS
 
 PAGE, BEGIN, END = ROOT / "docs/million.md", "<!-- measured by benchmarks/million.py -->", "<!-- end of million -->"

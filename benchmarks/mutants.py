@@ -59,6 +59,11 @@ MUTANTS: dict[str, Faults] = {
         ("return float(inner(shift, shift) + ", "return float(", "distance without the means"),
     ],
     "gp/hyperparameters.py": [
+        (
+            "return np.where(is_dependent, np.sqrt((scales[is_dependent] ** 2).sum()), scales)",
+            "return scales",
+            "the direction of a line is taken for a scale",
+        ),
         ("Scales(np.maximum(self.inputs", "Scales(np.minimum(self.inputs", "scales shrink when they should widen"),
         (
             "(precision * self.mean + others",
@@ -224,8 +229,8 @@ MUTANTS: dict[str, Faults] = {
             "if True:",
             "kept after rows came in",
         ),
-        ("_have_same_prior(recipe, kept.recipe) and ", "", "kept with other hyperparameters"),
-        ("around.nearest_to_box(recipe.ground, theta.lengthscales, n), own", "around[:n], own", "any halo"),
+        ("has_same_theta and ", "", "kept with other hyperparameters"),
+        ("_halo(around, recipe.ground, theta.lengthscales, n), own", "around[:n], own", "any halo"),
         ("return near[agreeing > 0.0], fraction", "return near, fraction", "a halo of another regime"),
         ("weights *= agreement(log_thetas[near], log_thetas[number])", "pass", "hyperparameters of another regime"),
         ("(overview.grounds[:, 1] >= below)", "(overview.grounds[:, 1] > above)", "neighbours below do not answer"),
@@ -325,10 +330,11 @@ MUTANTS: dict[str, Faults] = {
         ),
         ("is_spike = _spikes(y)", "is_spike = np.zeros(len(y), dtype=np.bool_)", "spikes among the first rows"),
         (
-            "Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean)",
-            "Scales.of(own.Z, own.t, territory.mean)",
+            "Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean)",
+            "Scales.of_track(own.Z, own.t, territory.mean)",
             "outliers set the scale",
         ),
+        ("least = np.maximum(spread, scales.inputs.mean())", "least = spread", "lines are unrelated"),
     ],
     "ensemble/territories.py": [
         (

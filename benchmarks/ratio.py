@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common import ONE_THREAD, ROOT, Record, require_data, robot_arm
-from wgpr.datasets import load, two_regimes
+from common import ONE_THREAD, ROOT, Record, load, require_data, robot_arm
+from wgpr.datasets import two_regimes
 from wgpr.survey import fly, jacksboro
 
 LIMIT = 0.95

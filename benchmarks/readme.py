@@ -4,9 +4,11 @@
 
 The figures of WGPR and of linear interpolation are those of docs/streams.md, which `streams.py --write` and
 `surveys.py --write` write; both then write the README too. Those of the paper's method and of the exact Gaussian
-process are of docs/results/report.md, which `python -m reproduction` writes. A test says when the README differs.
+process are of docs/results/report.md, which `python -m reproduction` writes. The sentences on other methods are made of
+docs/scale.md (`compare.py`) and of docs/streams.md (`many_surveys.py`). A test says when the README differs.
 """
 
+import re
 from typing import NamedTuple
 
 from common import ROOT, between, put_between
@@ -15,6 +17,9 @@ README, MARKERS = ROOT / "README.md", ("<!-- written by benchmarks/readme.py -->
 STREAMS = ROOT / "docs/streams.md"
 STREAM_MARKERS = "<!-- measured by benchmarks/streams.py -->", "<!-- end of streams -->"
 SURVEY_MARKERS = "<!-- measured by benchmarks/surveys.py -->", "<!-- end of surveys -->"
+MANY_MARKERS = "<!-- measured by benchmarks/many_surveys.py -->", "<!-- end of many surveys -->"
+COMPARISON = ROOT / "docs/scale.md"
+COMPARISON_MARKERS = "<!-- measured by benchmarks/compare.py -->", "<!-- end of compare -->"
 REPORT, REPORT_MARKERS = ROOT / "docs/results/report.md", ("**RMSE on what was held out", "**RMSE on single rows")
 
 HEADER = "| | WGPR | in its 95 % interval | linear interpolation | the paper's method, tuned | exact GP, offline |"
@@ -103,7 +108,26 @@ def text() -> str:
         lines.append(
             f"| {label} | {ours} | {coverage} | {linear} | {paper} | {f'{offline}{unit}' if offline else ''} |"
         )
-    return "\n".join([*lines, "", *_speed([found[row.name] for row in rows]), ""])
+    return "\n".join([*lines, "", *_speed([found[row.name] for row in rows]), *_others(), ""])
+
+
+def _others() -> list[str]:
+    """Where other methods have smaller errors on the same rows, and how often linear interpolation has."""
+    tables = re.split(r"\n\n(?=\|)", between(COMPARISON.read_text(), *COMPARISON_MARKERS).strip())
+    ahead = []
+    for table in tables:
+        data, n_rows = re.match(r"\| (\w+), ([\d,]+) rows", table).groups()
+        better = re.search(r"Errors smaller than the default's: (.*?) of it\.", table)
+        if better:
+            names = [re.sub(r" ([\d.]+)$", r" (\1 of the error of WGPR)", each) for each in better[1].split(" of it; ")]
+            ahead.append(f"{', '.join(names)} on {n_rows} rows of `{data}`")
+    counts = [cells["ahead in RMSE"] for cells in table_of(between(STREAMS.read_text(), *MANY_MARKERS)).values()]
+    n_ahead, n_all = (sum(int(count.split()[place]) for count in counts) for place in (0, 2))
+    return [
+        f"On {n_ahead} of {n_all} surveys of six kinds the RMSE of WGPR is below that of linear interpolation "
+        "([table](docs/streams.md#many-surveys)). Other packages learned the same rows "
+        f"([tables](docs/scale.md#against-others)). Ahead of WGPR are {'; '.join(ahead) or 'none'}."
+    ]
 
 
 def _speed(results: list[Measured]) -> list[str]:

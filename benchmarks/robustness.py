@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from common import require_data
+from common import DATASETS, Dataset, load, require_data
 from wgpr import LocalGPRegressor, SolarGPRegressor, StreamingGPRegressor, WGPRegressor
-from wgpr.datasets import DATASETS, Dataset, load
 from wgpr.estimators.base import OnlineRegressor
 
 METHODS = (WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor)

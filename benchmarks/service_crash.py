@@ -34,8 +34,9 @@ from killable_service import DEFINITION, Service, Stream, flight_rows
 from streams import assert_same_map_files
 from wgpr.io.journal import Journal, Record
 from wgpr.io.rows import learn_rows
+from wgpr.io.store import JOURNAL, SNAPSHOT
 from wgpr.service.definition import Definition
-from wgpr.service.livemap import JOURNAL, SNAPSHOT, open_folder
+from wgpr.service.livemap import open_folder
 
 PAGE = ROOT / "docs" / "service_results.md"
 MARKERS = "<!-- crash -->", "<!-- end of crash -->"
@@ -157,8 +158,8 @@ class Crashes:
         shutil.copytree(self.folder / "maps" / NAME, copy)
         data = (copy / SNAPSHOT).read_bytes() if (copy / SNAPSHOT).exists() else None
         opened = open_folder(copy)
-        self._check_records(opened.journal)
-        opened.journal.close()
+        self._check_records(opened.store.journal)
+        opened.store.journal.close()
         return None if data is None or opened.model is None else (opened.model.n_samples_seen_, data)
 
     def _check_records(self, journal: Journal) -> None:
@@ -192,9 +193,9 @@ class Crashes:
         assert self._service.stop() == 0, "the service did not stop in order"
         self._client.close()
         opened = open_folder(self.folder / "maps" / NAME)
-        opened.journal.close()
+        opened.store.journal.close()
         assert opened.model is not None
-        assert opened.model.n_samples_seen_ == opened.journal.n_rows == self.stream.n_acknowledged
+        assert opened.model.n_samples_seen_ == opened.store.journal.n_rows == self.stream.n_acknowledged
         self._check_snapshot(self.stream.n_acknowledged, (self.folder / "maps" / NAME / SNAPSHOT).read_bytes())
 
     def end(self) -> None:

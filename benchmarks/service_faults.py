@@ -31,8 +31,8 @@ from killable_service import DEFINITION, INPUTS, Service, Stream, flight_rows
 from streams import assert_same_map_files
 from wgpr.cli.console import format_count
 from wgpr.io.rows import learn_rows
+from wgpr.io.store import JOURNAL, SNAPSHOT
 from wgpr.service.definition import Definition
-from wgpr.service.livemap import JOURNAL, SNAPSHOT
 
 PAGE = ROOT / "docs" / "service_results.md"
 MARKERS = "<!-- faults -->", "<!-- end of faults -->"

@@ -17,10 +17,9 @@ from rich.table import Table
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from common import require_data, robot_arm
+from common import load, require_data, robot_arm
 from synthetic_ensembles import Size, SyntheticEnsemble
 from wgpr import LocalGPRegressor, SolarGPRegressor, SquaredExponential, StreamingGPRegressor, WGPRegressor
-from wgpr.datasets import load
 from wgpr.gp.bound import Observations
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import one_blas_thread

@@ -19,9 +19,9 @@ import numpy as np
 from rich.console import Console
 
 import readme
-from common import Record, Results, interpolated, put_measured, require_data
+from common import Dataset, Record, Results, interpolated, load, put_measured, require_data
 from wgpr import LocalGPRegressor, WGPRegressor
-from wgpr.datasets import Dataset, load, two_regimes
+from wgpr.datasets import two_regimes
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 

@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.progress import track
 
 import readme
-from common import interpolated, put_measured, run_studies
+from common import Dataset, interpolated, load, put_measured, run_studies
 from wgpr import WGPRegressor
-from wgpr.datasets import Dataset, load
 from wgpr.metrics import scores
 from wgpr.survey import fly, jacksboro
 

@@ -8,6 +8,7 @@ Lake Opinicon; without it the boats survey a part of the demo's terrain.
 """
 
 import argparse
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,6 @@ from matplotlib.figure import Figure
 from scipy.spatial import KDTree
 
 from wgpr import WGPRegressor, apply, diff, load, merge
-from wgpr.datasets import load as load_dataset
 from wgpr.survey import fly, jacksboro
 
 BYTES_PER_SECOND = 300
@@ -87,6 +87,9 @@ def survey(folder: Path | None) -> tuple[list[Boat], np.ndarray, np.ndarray, tup
             flown.y_test,
             ("east [km]", "north [km]", "elevation [m]"),
         )
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from reproduction.datasets import load as load_dataset
+
     lake = load_dataset("opinicon", folder).split(0, whole_groups=True)
     east = np.array([lake.X[lake.groups == each, 0].mean() for each in lake.groups])
     areas = np.searchsorted(np.quantile(east, [1 / 3, 2 / 3]), east)

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
 
@@ -52,7 +52,7 @@ def sonar(url):
 
 
 def planner(url, n_legs=N_LEGS):
-    """Print the next place, and wait until somebody says that the boat has arrived."""
+    """Print places one by one, and wait after each until somebody says that the boat has arrived."""
     candidates = np.stack(np.meshgrid(*2 * [np.linspace(0.0, BAY, 21)]), axis=-1).reshape(-1, 2)
     print(BAY, BAY, flush=True)
     with Map(url) as bay:
@@ -60,16 +60,17 @@ def planner(url, n_legs=N_LEGS):
             sys.stdin.readline()
             _, std = bay.predict(candidates, return_std=True, latent=True)
             print(*candidates[np.argmax(std)], flush=True)
+        sys.stdin.readline()
 
 
 def together(picture):
     """Start all three, and connect the planner with the boat."""
     serve = [sys.executable, "-c", "from wgpr.cli.app import main; main()", "serve", "--port", "0"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen([*serve, folder], stderr=subprocess.PIPE, text=True) as service,
-    ):
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        service = stack.enter_context(subprocess.Popen([*serve, folder], stderr=subprocess.PIPE, text=True))
+        stack.callback(service.terminate)
         url = re.search(r"http://[\d.:]+", service.stderr.readline())[0] + "/maps/bay"
         Thread(target=service.stderr.read, daemon=True).start()  # its log, so that it need not wait
         with (
@@ -79,10 +80,8 @@ def together(picture):
             for place in plan.stdout:
                 print(place.strip(), file=boat.stdin, flush=True)
                 print("boat:", boat.stdout.readline().strip(), "at", place.strip())
-                with suppress(BrokenPipeError):  # the planner ends after its last place
-                    print("arrived", file=plan.stdin, flush=True)
+                print("arrived", file=plan.stdin, flush=True)
         judge(url, folder, picture)
-        service.terminate()
 
 
 def judge(url, folder, picture):

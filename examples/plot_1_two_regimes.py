@@ -40,9 +40,8 @@ plot_1d(ensemble, X, y, ax=axes[0])
 plot_1d(single, X, y, ax=axes[1])
 
 # %%
-# The evidence that WGPR decided by: the log evidence of the new rows of a territory given what it knew, and, where that
-# is larger, as another regime. At the change of regime a second model starts. The length-scale and the noise of both
-# are printed.
+# The steps of WGPR, and the number of models: at the change of regime a second one starts. The length-scale and the
+# noise of both are printed.
 
 figure, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
 plot_history(ensemble, ax=ax)

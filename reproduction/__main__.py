@@ -11,16 +11,16 @@ import typer
 from rich.console import Console
 from typer import Option
 
+from reproduction.datasets import DATASETS as FILES
+from reproduction.datasets import load
 from reproduction.jobs import Failure, progress_bar, run
 from reproduction.markdown import write_markdown
+from reproduction.page import html_page
 from reproduction.plan import FULL, QUICK, Plan
 from reproduction.report import TITLE, sections
 from reproduction.results import Results, ResultsError
 from reproduction.studies import all_jobs
-from wgpr.datasets import DATASETS as FILES
-from wgpr.datasets import load
 from wgpr.io.files import write_file
-from wgpr.report import html_page
 
 OUTPUT, RESULTS = Path("wgpr-paper"), "results.jsonl"
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from reproduction.page import Content, Table
 from reproduction.plan import ALL_CANDIDATES, N_CANDIDATES, TITLES
 from reproduction.results import Results, spread
 from reproduction.studies import ABLATION, ABLATION_DATASETS, CANDIDATES, PREDICTION, SPLITTING, UPDATES
-from wgpr.report import Content, Table
 
 _PUBLISHED = {"splitting": SPLITTING[0], "prediction": PREDICTION[0], "update": UPDATES[0]}
 _KEY = ["dataset", "trial"]

@@ -12,10 +12,10 @@ import pandas as pd
 from reproduction import published
 from reproduction.conclusions import datasets_of, models_of_solar
 from reproduction.methods import EXACT, OURS
+from reproduction.page import Table
 from reproduction.plan import BATCH_SIZE, DATASETS, LAKES, TOY_NOISE, Plan
 from reproduction.results import Results, column, spread
 from reproduction.studies import SWEEP, TABLES, chosen_toy_fits
-from wgpr.report import Table
 
 Row = tuple[str, str, str, str]  # what, published, ours, reason of the difference
 

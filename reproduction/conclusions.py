@@ -6,10 +6,10 @@ import pandas as pd
 
 from reproduction import published
 from reproduction.methods import ANY_RULE, METHODS_AND_REFERENCES, OURS
+from reproduction.page import Table
 from reproduction.plan import DATASETS, TOY, Plan
 from reproduction.results import Results, column, spread
 from reproduction.studies import EQUAL_ERROR, STABILITY, TABLES, chosen_toy_fits
-from wgpr.report import Table
 
 _WANTED_RATIO = 0.95  # of the error of WGPR over the published one
 _WANTED_WINS, _WANTED_TOYS = 5, 8

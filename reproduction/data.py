@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from reproduction.datasets import Dataset, load
 from reproduction.plan import TOY, TOY_NOISE, Plan
-from wgpr.datasets import Dataset, load, two_regimes
+from wgpr.datasets import two_regimes
 
 Array = NDArray[np.float64]
 

@@ -21,6 +21,7 @@ from reproduction import published, studies
 from reproduction.data import Array
 from reproduction.fitting import EXACT_ROWS
 from reproduction.methods import EXACT, INTERPOLATION, METHODS, METHODS_AND_REFERENCES, OURS
+from reproduction.page import Picture
 from reproduction.plan import ALL_CANDIDATES, BATCH_SIZE, DATASETS, N_CANDIDATES, TITLES, TOY_NOISE
 from reproduction.plot_styles import STYLES, Dots, Style
 from reproduction.results import Results, column
@@ -28,7 +29,6 @@ from reproduction.studies import ABLATION, ABLATION_DATASETS, CANDIDATES, SWEEP,
 from wgpr.metrics import HALF_WIDTH_95
 from wgpr.plots import COLOURS
 from wgpr.plots.maps import colour_numbers
-from wgpr.report import Picture
 
 _SPLITTING_LABELS = ("Wasserstein\n(WGPR)", "evidence", "distance\n(SOLAR)", "always", "never")
 _PREDICTION_LABELS = ("nearest\n(WGPR)", "weighted\nmean", "best few\n(SOLAR)", "bary-\ncentre", "robust\nBCM")

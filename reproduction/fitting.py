@@ -9,10 +9,10 @@ from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from sklearn.utils import check_random_state
 
 from reproduction.data import Array, TrialData
+from reproduction.datasets import Dataset
 from reproduction.methods import CALIBRATION_ROWS, KERNELS, METHODS, Estimator, Settings
 from reproduction.plan import BATCH_SIZE
 from wgpr import LocalGPRegressor
-from wgpr.datasets import Dataset
 from wgpr.metrics import HALF_WIDTH_95, scores
 
 EXACT_ROWS = 5000

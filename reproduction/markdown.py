@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from reproduction.page import Content, Picture, Section, Table
 from wgpr.io.files import write_file
-from wgpr.report import Content, Picture, Section, Table
 
 # Characters get a backslash only where Markdown would give them a meaning: the source should be easy to read as well.
 _SPECIAL = r"""

@@ -7,7 +7,7 @@ from math import inf
 N_INDUCING, BATCH_SIZE, N_CANDIDATES = 50, 100, 5
 ALL_CANDIDATES = 1_000_000  # more than there are models
 
-# The data sets of the tables, as `wgpr.datasets` names them, with their titles.
+# The data sets of the tables, as `reproduction.datasets` names them, with their titles.
 DATASETS = {
     "opinicon": "Lake Opinicon",
     "tzibana": "Lake Tzibana",

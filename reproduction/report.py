@@ -14,6 +14,7 @@ from reproduction.data import NEIGHBOUR_PART, TEST_PART, VALIDATION_PART
 from reproduction.fitting import EXACT_ROWS
 from reproduction.jobs import Failure
 from reproduction.methods import EXACT, INTERPOLATION, METHODS, METHODS_AND_REFERENCES
+from reproduction.page import Content, Section, Table
 from reproduction.plan import BATCH_SIZE, DATASETS, N_CANDIDATES, N_INDUCING, TOY_NOISE, Plan
 from reproduction.results import Results, column, spread
 from reproduction.studies import (
@@ -27,7 +28,6 @@ from reproduction.studies import (
     chosen_toy_fits,
     toy_fits,
 )
-from wgpr.report import Content, Section, Table
 
 TITLE = "The paper, reproduced"
 

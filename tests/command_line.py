@@ -52,7 +52,7 @@ def child(*arguments, is_ignoring_interrupts=False):
 
 
 def exit_code(process):
-    process.join(60)
+    process.join(120)
     return process.exitcode
 
 

@@ -1,8 +1,10 @@
-"""Settings of Hypothesis, of BLAS and of the garbage collector, where the data sets are, and how a command is run."""
+"""Settings of Hypothesis, of BLAS and of the garbage collector, where files are, and how a command is run."""
 
 import gc
 import os
+import shutil
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,25 @@ from hypothesis import settings
 from threads import set_blas_threads
 from wgpr.cli import app as cli
 
+# Files of tests are in memory where there is room: most are written and synchronised with a disk many times a second.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# The parameters of a command, which are made anew whenever it is called, are the same in each test.
+cli.LazyCommand.imported = cache(cli.LazyCommand.imported)
+
 settings.register_profile("wgpr", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.load_profile("wgpr")
 
 # Modules and collected tests live until the end: the garbage collector need not look at them again and again.
 gc.disable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """`pytest -n auto` has one worker more than processors: some wait for a disk, a browser or another process."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -30,8 +30,11 @@ def log_evidence(kernel, theta, Z, t, variance, is_row):
 
 
 def posterior(kernel, theta, mean, Z, t, precision, X):
-    """Gaussian process regression with the noise variances `1 / precision`."""
+    """Gaussian process regression with the noise variances `1 / precision`; mean : None to estimate it."""
     C, K_x = kernel(theta, Z, Z) + np.diag(1.0 / precision), kernel(theta, Z, X)
+    if mean is None:
+        ones = np.ones(len(Z))
+        mean = ones @ inv(C) @ t / (ones @ inv(C) @ ones)
     return Dense(mean + K_x.T @ inv(C) @ (t - mean), kernel(theta, X, X) - K_x.T @ inv(C) @ K_x)
 
 
@@ -113,7 +116,6 @@ def local_posterior(territories, j, gap, between, x):
     ])  # fmt: skip
     weights /= weights.sum()
     theta = Hyperparameters.from_log(weights @ logs[order], d)
-    mean = weights @ np.array([models[i].mean for i in order])
 
     def nearness(i):
         apart = (territories.overview.centres[i] - territories.overview.centres[j]) / theta.lengthscales
@@ -127,9 +129,24 @@ def local_posterior(territories, j, gap, between, x):
         for point in zip(models[i].data.Z, models[i].data.t, models[i].data.precision, strict=True)
     ]
     halo.sort(key=lambda point: np.linalg.norm(gap(grounds[j], point[0]) / theta.lengthscales))
+    near = list(range(min(n_halo, len(halo))))
+    if d < 4 and len(halo) > n_halo:
+        for place in even_places(grounds[j], np.array([point[0] for point in halo]), theta.lengthscales):
+            apart = [np.linalg.norm((point[0] - place) / theta.lengthscales) for point in halo]
+            near += np.argsort(apart)[:12].tolist()
     own = list(zip(models[j].data.Z, models[j].data.t, models[j].data.precision, strict=True))
-    Z, t, precision = (np.array(column) for column in zip(*own, *halo[:n_halo], strict=True))
-    return posterior(models[0].kernel, theta, mean, Z, t, precision, x[None]), theta
+    Z, t, precision = (np.array(column) for column in zip(*own, *(halo[i] for i in sorted(set(near))), strict=True))
+    return posterior(models[0].kernel, theta, None, Z, t, precision, x[None]), theta
+
+
+def even_places(ground, Z, lengthscales):
+    """The centres of at most 16 cells of a ground, as far as there are points `Z` (n, d) of a halo."""
+    low, high = ground.clip(Z.min(axis=0), Z.max(axis=0))
+    widths = np.maximum((high - low) / lengthscales, 1e-6)
+    counts = np.round(widths / (np.prod(widths) / 16) ** (1 / len(widths))).clip(1, 16).astype(int)
+    while np.prod(counts) > 16:
+        counts[np.argmax(counts)] -= 1
+    return [low + (np.array(cell) + 0.5) / counts * (high - low) for cell in np.ndindex(*counts)]
 
 
 def inducing_grid(kernel, theta, Z, X, y, queries):

@@ -66,7 +66,7 @@ def outcome_of_damage(folder, rows, snapshot=None):
         opened = open_folder(folder)
     except (JournalError, MapError):
         return "refused"
-    journal = opened.journal
+    journal = opened.store.journal
     try:
         first, found = contents(journal)
         n_saved = 0 if opened.model is None else opened.model.n_samples_seen_

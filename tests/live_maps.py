@@ -48,7 +48,7 @@ def _direct_bytes(rows, definition):
 
 async def until(condition):
     """Wait until the condition holds; an error if it takes too long."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.002)

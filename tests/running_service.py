@@ -72,7 +72,7 @@ def running(folder, *, limits=None, token=None, origins=(), port=0):
 def new_client(url, **options):
     """A client that makes a connection for each request: the service may close those that are kept."""
     limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.Client(base_url=url, timeout=60.0, limits=limits, verify=False, **options)
+    return httpx.Client(base_url=url, timeout=120.0, limits=limits, verify=False, **options)
 
 
 def survey(n, d=2, seed=0):

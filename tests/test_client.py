@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command_line import NAMES, survey
+from command_line import NAMES, child, survey, write_survey
 from nmea_logs import dpt, sentence, whole_log
 from service_process import free_port, service_process
 from streams import assert_same_learning
@@ -394,7 +394,7 @@ def test_a_stream_goes_on_with_a_map_of_the_service(wgpr, lake, url):
     lake.partial_fit(rows[X][:40], rows[Y][:40])
     other = rows[40:].rename(columns={"east": "x", "north": "y", "depth": "z"})[["z", "y", "x"]]
     code, _, said = wgpr("stream", "--to", url, "--x", "x,y", "--y", "z", "--report-every", 30, stdin=text_of(other))
-    assert (code, "new map" in said, said.count("40 rows sent")) == (0, False, 2), said
+    assert (code, "new map" in said, said.count("40 rows sent")) == (0, False, 1), said
     lake.partial_fit(rows[X][:1], rows[Y][:1], wait=True)
     np.testing.assert_array_equal(lake.predict(PLACES), learned(pd.concat([rows, rows[:1]])).predict(PLACES))
     code, _, said = wgpr("stream", "--to", url, "--x", "x", stdin="")
@@ -487,6 +487,50 @@ def test_settings_of_a_map_that_exists(wgpr, url):
     assert (code, "leave out --weight" in said) == (2, True)
 
 
+def test_a_stream_that_begins_again_is_not_learned_again(wgpr, url):
+    rows = survey(300)
+    text = text_of(rows[:150]) + "1,1,-99999\n" + text_of(rows[150:], header=False)
+    columns = ["--x", "east,north", "--y", "depth"]
+    for n_before, n_lines in ((0, 9), (0, 100), (100, 101), (101, 161), (161, 301), (301, 301)):
+        sent = "".join(text.splitlines(keepends=True)[: n_lines + 1]) + "2,1\n"
+        code, _, said = wgpr("stream", "--to", url, *columns, stdin=sent)
+        assert (code, f"{n_before} rows were known already, and were left out" in said) == (0, n_before > 0), said
+    with Map(url) as lake:
+        assert lake.info()["rows_seen"] == 9 + 300  # 9 rows are too few to tell
+        assert len(lake.learned_tables()) < 12
+    code, _, said = wgpr("stream", "--to", url, stdin=text_of(rows[:70]))
+    assert (code, "64 rows were known" in said, "6 rows at the end may be known" in said) == (1, True, True)
+    assert wgpr("stream", "--to", url, "--force", stdin=text_of(rows[:40]))[0] == 0
+    assert wgpr("stream", "--to", url, stdin=text_of(rows[50:90]))[0] == 0  # another beginning
+    with Map(url) as lake:
+        assert lake.info()["rows_seen"] == 309 + 80
+
+
+def test_a_killed_stream_that_begins_again_sends_each_row_once(wgpr, lake, url):
+    """Rows and queries that arrive together are several requests; the kill comes after some of them."""
+    rows = survey(80)
+    text = "".join(f"{line}2,1\n" for line in text_of(rows, header=False).splitlines(keepends=True))
+    with child("stream", "--to", url) as stream:
+        stream.stdin.write(text)
+        stream.stdin.flush()
+        assert [stream.stdout.readline() for _ in range(30)]
+    assert lake.info()["rows_seen"] >= 30
+    code, _, said = wgpr("stream", "--to", url, stdin=text)
+    assert (code, "were known already" in said, lake.info()["rows_seen"]) == (0, True, 80), said
+
+
+def test_a_service_that_was_started_again_knows_its_streams_and_files(wgpr, tmp_path):
+    rows, folder = write_survey("sonar.csv", 80)[:50], tmp_path / "maps"
+    rows.to_csv("monday.csv", index=False)
+    (folder / "lake").mkdir(parents=True)
+    assert wgpr("fit", "monday.csv", "-o", folder / "lake" / "snapshot.map")[0] == 0
+    for n_known in (50, 80):
+        with service_process(folder) as (address, _):
+            said = wgpr("stream", "--to", f"{address()}/maps/lake", stdin=Path("sonar.csv").read_text())[2]
+            assert f"{n_known} rows were known already" in said
+    assert load(folder / "lake" / "snapshot.map").n_samples_seen_ == 80
+
+
 def test_many_lines_are_few_requests(wgpr, lake, url, monkeypatch):
     sizes = []
 
@@ -563,3 +607,14 @@ def test_a_stream_recognises_degrees_by_their_names(wgpr, url, option, crs):
     assert (code, "coordinates lon, lat: EPSG:4326, learned in metres" in said) == (0, crs is not None), said
     with Map(url) as lake:
         assert lake.info()["definition"]["crs"] == crs
+
+
+def test_a_stream_of_places_far_from_where_the_system_is_used(wgpr, url):
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    rows = survey(30)
+    rows["east"], rows["north"] = 4_900_000.0 + rows["east"], 450_000.0 + rows["north"]
+    code, _, said = wgpr("stream", "--to", f"{url}-utm", "--crs", "EPSG:32618", stdin=text_of(rows))
+    assert (code, "standard input: nothing was learned, because 30 lines were left out" in said) == (1, True), said
+    assert "line 2 has " in said
+    assert "far from where EPSG:32618 is used" in said
+    assert "perhaps easting and northing are swapped (--force learns it)" in said

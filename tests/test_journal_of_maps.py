@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from journals import no_room
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, load
 from wgpr.cli import learn, lines, saving
+from wgpr.cli.saving import journal_of, map_writer
+from wgpr.io import store
 from wgpr.io.files import is_locked, locked
-from wgpr.io.journal import JournalError
-from wgpr.io.map_journal import MapJournal, count_lacking_rows, journal_of
+from wgpr.io.journal import Journal, JournalError
+from wgpr.io.store import Store
 
 X, Y = NAMES[:2], "depth"
 JOURNAL = Path(".a.map.journal")
@@ -59,7 +62,14 @@ def assert_learned(path, rows, **settings):
     """The map has learned exactly these rows, as if nothing had been interrupted."""
     found = load(path)
     settings = settings or {"random_state": found.random_state}
-    assert_same_learning(found, type(found)(**settings).partial_fit(rows[X], rows[Y]))
+    assert_same_learning(found, _learned(type(found), rows[NAMES].to_numpy().tobytes(), tuple(settings.items())))
+
+
+@cache
+def _learned(method, rows, settings):
+    """An estimator that has learned rows (n, 3), given as bytes."""
+    frame = pd.DataFrame(np.frombuffer(rows).reshape(-1, 3), columns=NAMES)
+    return method(**dict(settings)).partial_fit(frame[X], frame[Y])
 
 
 def files():
@@ -158,11 +168,11 @@ def killing(function):
 @pytest.mark.parametrize(
     ("owner", "name", "n_lacking"),
     [
-        (MapJournal, "expect", 60),
-        (saving, "write_file", 60),
-        (MapJournal, "trim", 0),
-        (MapJournal, "close", 0),
-        (MapJournal, "learn", 0),  # not reached
+        (Journal, "describe", 60),
+        (store, "write_file", 60),
+        (Store, "trim", 0),
+        (Store, "close", 0),
+        (saving, "learn_rows", 0),  # not reached
     ],
 )
 def test_a_kill_while_the_map_is_saved(wgpr, saved_map, monkeypatch, owner, name, n_lacking):
@@ -173,7 +183,7 @@ def test_a_kill_while_the_map_is_saved(wgpr, saved_map, monkeypatch, owner, name
             stream.stdin.write(text_of(rows[40:100]))
             stream.stdin.close()
             exit_code(stream)
-    assert JOURNAL.exists() is (name != "learn")
+    assert JOURNAL.exists() is (name != "learn_rows")
     code, _, said = wgpr("stream", "a.map", stdin=text_of(rows[100:]))
     assert (code, "60 rows of an interrupted run" in said) == (0, n_lacking == 60)
     assert_learned("a.map", rows, **SETTINGS)
@@ -183,7 +193,7 @@ def test_a_kill_while_the_map_is_saved(wgpr, saved_map, monkeypatch, owner, name
 def test_a_kill_while_the_journal_is_learned(wgpr, saved_map, monkeypatch):
     rows = survey(200)
     kill_stream("a.map", rows=rows[40:100])
-    for owner, name in ((MapJournal, "learn"), (saving, "note_tables"), (saving, "write_file"), (MapJournal, "trim")):
+    for owner, name in ((saving, "learn_rows"), (saving, "note_tables"), (store, "write_file"), (Store, "trim")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, killing(getattr(owner, name)))
             with child("update", "a.map") as update:
@@ -206,7 +216,7 @@ def test_a_stream_that_is_saved_trims_its_journal(wgpr, saved_map):
             stream.stdin.write(text_of(rows[first : first + 40], header=first == 40) + "3.0,1.0\n")
             stream.stdin.flush()
             assert stream.stdout.readline()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while load("a.map").n_samples_seen_ < 160 and time.monotonic() < deadline:
             time.sleep(0.01)
     said = wgpr("update", "a.map")[2]
@@ -319,7 +329,7 @@ def test_another_output_leaves_the_journal_alone(wgpr, saved_map):
     kill_stream("a.map", rows=survey(200)[40:70])
     before = files()
     code, _, said = wgpr("update", "a.map", "more.csv", "-o", "b.map")
-    assert (code, "warning: a.map lacks 30 rows of an interrupted run" in said) == (0, True)
+    assert (code, "warning: a.map may lack rows of an interrupted run" in said) == (0, True)
     assert before.items() <= files().items()
     assert set(files()) - set(before) == {"b.map"}
     assert load("b.map").n_samples_seen_ == 90
@@ -373,7 +383,7 @@ def test_commands_that_only_read_say_what_the_map_lacks_and_change_nothing(wgpr,
     before = files()
     output = f"new{SUFFIXES.get(command[0], '')}"
     code, _, said = wgpr(*[output if word == "new" else word for word in command])
-    told = "warning: a.map lacks 30 rows of an interrupted run; wgpr update a.map learns them from its journal\n"
+    told = "warning: a.map may lack rows of an interrupted run; wgpr update a.map learns them from its journal\n"
     assert (code, said.count(told)) == (0, 2 if command[0] == "diff" else 1), said
     assert before.items() <= files().items()
     assert set(files()) - set(before) <= {output}
@@ -416,7 +426,7 @@ def test_a_map_with_rows_in_a_journal_is_not_replaced(wgpr, saved_map, command):
     kill_stream("a.map", rows=survey(200)[40:70])
     before = files()
     code, _, said = wgpr(*command)
-    assert (code, "30 rows of an interrupted run" in said, "wgpr update a.map" in said) == (1, True, True)
+    assert (code, "may lack rows of an interrupted run" in said, "wgpr update a.map" in said) == (1, True, True)
     assert files() == before
     assert wgpr("update", "a.map")[0] == 0
     assert wgpr(*command)[0] == 0
@@ -429,16 +439,17 @@ def test_a_new_map_with_rows_in_a_journal_is_not_replaced(wgpr):
     assert not Path("a.map").exists()
 
 
-def test_a_journal_whose_rows_are_saved_is_no_hindrance(wgpr, saved_map, monkeypatch):
+def test_a_journal_whose_rows_are_saved_is_removed(wgpr, saved_map, monkeypatch):
     write_survey("more.csv", 50, seed=1)
     with monkeypatch.context() as patch:
-        patch.setattr(MapJournal, "trim", killing(MapJournal.trim))
+        patch.setattr(Store, "trim", killing(Store.trim))
         with child("update", "a.map", "more.csv") as update:
             exit_code(update)
     assert JOURNAL.exists()
-    assert "warning" not in wgpr("info", "a.map")[2]
-    assert wgpr("fit", "more.csv", *SMALL, "-o", "a.map")[0] == 0
+    saved = saved_map.read_bytes()
+    assert wgpr("update", "a.map")[0] == 0
     assert not JOURNAL.exists()
+    assert saved_map.read_bytes() == saved
 
 
 # Damage
@@ -454,7 +465,7 @@ def test_a_damaged_journal_is_an_error_with_the_remedy(wgpr, saved_map):
         assert (code, ".a.map.journal" in said, "move the journal's files away" in said) == (1, True, True)
         assert "Traceback" not in said
     code, _, said = wgpr("info", "a.map")
-    assert (code, "warning" in said, str(Path.cwd()) in said.replace("\n", "")) == (0, True, True)
+    assert (code, "warning" in said) == (0, True)
     assert saved_map.read_bytes() == before
     for path in Path().glob(".a.map.journal*"):
         path.rename(f"away{path}")
@@ -495,25 +506,27 @@ def test_a_map_that_was_changed_meanwhile_does_not_get_the_rows(wgpr, saved_map)
 
 
 def test_a_journal_of_something_else_is_refused(wgpr, saved_map):
-    from wgpr.io.journal import Journal
-
-    good = {"maps": [], "first": 60, "columns": [], "has_weights": False, "tables": []}
-    others = [{"first": "60"}, {"maps": True}, {"tables": None}, {"tables": [1]}, {"tables": [["0", 1]]}]
-    for about in ({}, *(good | other for other in others)):
-        Journal.create(journal_of("a.map"), about).close()
+    good = {"columns": [], "has_weights": False, "tables": []}
+    others = [{"tables": None}, {"tables": [1]}, {"tables": ["60 rows"]}, {"has_weights": "no"}, {"columns": [1]}]
+    lacking = [{key: good[key] for key in good if key != name} for name in good]
+    for about in ({}, *(good | other for other in others), *lacking):
+        Journal.create(journal_of("a.map"), about, 40).close()
         code, _, said = wgpr("update", "a.map")
         assert (code, "is not the journal of a map; move its files away" in said) == (1, True)
-        with pytest.raises(JournalError):
-            count_lacking_rows(saved_map, 40)
         JOURNAL.unlink()
+    Journal.create(journal_of("a.map"), good | {"maps": True}, 40).close()
+    code, _, said = wgpr("update", "a.map")
+    assert (code, "move the journal's files away" in said) == (1, True)
+    with pytest.raises(JournalError, match="its description is damaged"):
+        Journal.create(Path("other.journal"), [])
 
 
 def test_a_journal_that_is_there_is_not_overwritten(saved_map):
-    model = load("a.map")
-    journal = MapJournal.create(saved_map.resolve(), model, NAMES, has_weights=False)
+    path = saved_map.resolve()
+    store = Store.create(path, journal_of(path), {}, 40)
     with pytest.raises(FileExistsError, match="would be lost"):
-        MapJournal.create(saved_map.resolve(), model, NAMES, has_weights=False)
-    journal.close(remove=True)
+        Store.create(path, journal_of(path), {}, 40)
+    store.close(remove=True)
     assert not JOURNAL.exists()
 
 
@@ -564,32 +577,64 @@ def test_no_room_for_a_journal_at_all(wgpr, saved_map):
     assert files() == before
 
 
-def test_a_map_that_is_saved_elsewhere_for_want_of_room_keeps_its_journal(wgpr, saved_map, monkeypatch, tmp_path):
-    rows = survey(200)
+def test_a_map_that_cannot_be_saved_keeps_its_journal(wgpr, saved_map, monkeypatch):
+    def write_file(path, data):
+        raise OSError("there is no room")
 
-    def write_file(path, data, original=saving.write_file):
-        if Path(path).name == "a.map" and Path(path).parent == tmp_path:
+    rows = survey(200)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_file", write_file)
+        for command in ("stream", "update"):
+            code, _, said = wgpr(command, "a.map", stdin=text_of(rows[40:70]) if command == "stream" else "")
+            assert (code, "there is no room" in said, JOURNAL.exists()) == (1, True, True)
+    assert load("a.map").n_samples_seen_ == 40
+    assert wgpr("update", "a.map")[0] == 0
+    assert_learned("a.map", rows[:70], **SETTINGS)
+    assert not JOURNAL.exists()
+
+
+def test_a_stream_goes_on_if_the_map_cannot_be_saved_for_a_while(wgpr, saved_map, monkeypatch):
+    def write_file(path, data, original=store.write_file, calls=[]):  # noqa: B006
+        calls.append(path)
+        if len(calls) == 1:
             raise OSError("there is no room")
         original(path, data)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(saving, "write_file", write_file)
-        code, _, said = wgpr("stream", "a.map", stdin=text_of(rows[40:70]))
-        assert (code, "the map is in" in said, JOURNAL.exists()) == (1, True, True)
-        code, _, said = wgpr("update", "a.map")
-        assert (code, "the map is in" in said, JOURNAL.exists()) == (1, True, True)
-    rescued = Path(said.split("the map is in ")[1].split(" instead")[0])
-    assert_learned(rescued, rows[:70], **SETTINGS)
-    assert load("a.map").n_samples_seen_ == 40
-    before = files()
-    assert wgpr("update", "a.map")[0] == 0
-    assert_learned("a.map", rows[:70], **SETTINGS)
-    for name, content in before.items():
-        Path(name).write_bytes(content)
-    rescued.replace("a.map")
-    code, _, said = wgpr("update", "a.map")
-    assert (code, "rows of an interrupted run" in said, JOURNAL.exists()) == (0, False, False)
-    assert_learned("a.map", rows[:70], **SETTINGS)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 500)
+    monkeypatch.setattr(store, "write_file", write_file)
+    code, _, said = wgpr("stream", "a.map", "--save-every", "0", stdin=text_of(survey(200)[40:]))
+    assert (code, said.count("warning: there is no room; the rows are in the journal")) == (0, 1), said
+    assert (load("a.map").n_samples_seen_, JOURNAL.exists()) == (200, False)
+
+
+def test_what_was_fitted_is_saved_elsewhere_if_the_map_cannot_be_written(wgpr, monkeypatch, tmp_path):
+    def write_file(path, data, original=saving.write_file):
+        if Path(path).parent == tmp_path:
+            raise OSError("there is no room")
+        original(path, data)
+
+    rows = write_survey("survey.csv", 60)
+    monkeypatch.setattr(saving, "write_file", write_file)
+    code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
+    assert (code, "there is no room; the map is in " in said, Path("a.map").exists()) == (1, True, False)
+    assert_learned(said.split("the map is in ")[1].split(" instead")[0], rows, **SETTINGS)
+    monkeypatch.setattr(saving, "write_file", lambda *_: (_ for _ in ()).throw(OSError("there is no room at all")))
+    code, _, said = wgpr("fit", "survey.csv", *SMALL, "-o", "a.map")
+    assert (code, "there is no room at all" in said, "the map is in" in said) == (1, True, False)
+
+
+def test_rows_do_not_continue_a_map_that_another_program_puts_there(saved_map, monkeypatch):
+    """Also if the command is killed when it is about to save its own map."""
+    rows = survey(200)
+    with map_writer(saved_map, continues=True) as writer:
+        model = writer.load()
+        writer.keep(rows[40:70][[*X, Y]].to_numpy(), model, NAMES)
+        load("a.map").partial_fit(rows[X][70:], rows[Y][70:]).save("a.map")
+        monkeypatch.setattr(saving, "write_file", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            writer.save(model)
+    with pytest.raises(JournalError, match="changed by another program"):
+        Store.open(saved_map.resolve(), journal_of(saved_map), 40)
 
 
 def test_a_map_that_another_program_has_replaced_gets_no_journal(wgpr, saved_map, monkeypatch):

@@ -83,7 +83,7 @@ def test_a_loaded_map_can_fit_anew(regressor, tmp_path):
 
 
 @every_online_estimator
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(cuts=st.lists(st.integers(0, 110), min_size=9, max_size=9))
 def test_ten_pieces_with_a_file_between_them_equal_one_run(tmp_path_factory, regressor, cuts):
     X, y = travelling()
@@ -197,12 +197,12 @@ def test_a_compact_map_predicts_almost_the_same_and_is_small(regressor, tmp_path
 
 def test_a_compact_map_of_many_regimes_predicts_almost_the_same(tmp_path):
     rng = np.random.default_rng(0)
-    X = rng.uniform(0.0, 20.0, (3000, 2))
+    X = rng.uniform(0.0, 20.0, (1800, 2))
     amplitude = np.exp((X[:, 0] - 10.0) / 4.0)
-    y = amplitude * (np.sin(X[:, 0] ** 2 / 5.0) * np.cos(2.5 * X[:, 1]) + 0.02 * rng.normal(size=3000))
+    y = amplitude * (np.sin(X[:, 0] ** 2 / 5.0) * np.cos(2.5 * X[:, 1]) + 0.02 * rng.normal(size=1800))
     estimator, places = WGPRegressor().fit(X, y), rng.uniform(0.0, 20.0, (1000, 2))
     compact = saved_and_loaded(estimator, tmp_path, compact=True)
-    assert estimator.n_models_ > 20
+    assert estimator.n_models_ > 10
     (mean, std), (expected, expected_std) = (each.predict(places, return_std=True) for each in (compact, estimator))
     assert (np.abs(mean - expected) / expected_std).max() < 0.01
     np.testing.assert_allclose(std, expected_std, rtol=0.01)
@@ -338,14 +338,14 @@ def test_a_damaged_difference_is_refused():
     first = small(published).partial_fit(X[:60], y[:60])
     data = wgpr.diff(first, first._with_state(first._state).partial_fit(X[60:], y[60:]))
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(100):
         damaged = IN_TRANSIT[rng.integers(2)](data, rng)
         with pytest.raises(MapError):
             wgpr.apply(first, damaged)
     with pytest.raises(MapError):
         wgpr.apply(first, b"hello")
     with pytest.raises(MapError, match="the difference has more than 67,108,864 bytes"):
-        wgpr.apply(first, zlib.compress(bytes(100_000_000)))
+        wgpr.apply(first, zlib.compress(bytes(70_000_000), 1))
 
 
 # Files
@@ -455,8 +455,9 @@ def test_old_settings_without_effect_are_left_out(name, version, settings, expec
 def test_unknown_settings_are_refused(tmp_path):
     for version, name in [(2, "colour"), (container.VERSION, "n_jobs")]:
         path = with_header("format2-sparse.map", tmp_path / "a.map", version, {name: 1})
-        with pytest.raises(MapError, match=f"a.map is damaged.*{name}"):
+        with pytest.raises(MapError, match=r"a\.map is damaged") as caught:
             load(path)
+        assert name in str(caught.value.__cause__)
 
 
 def outcome_of(data, path):
@@ -488,7 +489,7 @@ def test_a_damaged_file_is_refused_or_harmless(regressor, damage, compact, tmp_p
 @every_estimator
 def test_a_forged_file_is_refused_or_answers(regressor, damage, tmp_path):
     data, rng = fitted(regressor).to_bytes(), np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(30):
         loaded = outcome_of(damage(data, rng), tmp_path / "forged.map")
         if loaded is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # numbers may be forged to 1e300
@@ -518,6 +519,7 @@ def assert_refused(contents, name, value, message, path):
         ("inputs", 1e300, "array inputs"),
         ("theta", -1.0, "array theta"),
         ("L", 0.0, "array L"),
+        ("L", 1e-300, "array L"),  # a mean would overflow
         ("L_B", -1.0, "array L_B"),
         ("alpha", np.nan, "array alpha"),
         ("R", None, "no array R"),
@@ -599,7 +601,7 @@ def test_hostile_trees_are_refused():
     ]:
         with pytest.raises((MapError, ValueError)):
             unpacked(nodes, counts, positions)
-    n = 100_000
+    n = 20_000
     deep = [code for number in range(n) for code in (-1, number)] + [n]
     with pytest.raises(MapError):
         unpacked(deep, [1] * n, np.arange(n), n_models=n + 1)
@@ -617,8 +619,7 @@ def _merging_and_forgetting(n_outputs, n_rows):
     return pickle.dumps(estimator.partial_fit(X[:n_rows], y[:n_rows], weights[:n_rows]))
 
 
-@pytest.mark.parametrize("n_outputs", [None, 2])
-@pytest.mark.parametrize("n_before", [19, 20, 333])
+@pytest.mark.parametrize(("n_before", "n_outputs"), [(19, None), (20, 2), (333, None), (333, 2)])
 def test_territories_go_on_as_if_there_had_been_no_break(n_before, n_outputs, tmp_path):
     X, y = rough(600, n_outputs=n_outputs)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, 600)
@@ -653,8 +654,7 @@ def test_a_compact_map_of_few_rows_holds_them_all(tmp_path):
     np.testing.assert_allclose(compact.predict(queries()), expected, atol=1e-5 * np.ptp(expected))
 
 
-@pytest.mark.parametrize("max_models", [None, 4])
-@pytest.mark.parametrize("n_outputs", [None, 2])
+@pytest.mark.parametrize(("n_outputs", "max_models"), [(None, None), (2, 4)])
 def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path):
     X, y = rough(1200, n_outputs=n_outputs)
     estimator = WGPRegressor(max_models=max_models, random_state=0).partial_fit(X[:500], y[:500])

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import os
 import re
 import runpy
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 import wgpr
 from engine_here import EngineHere
+from service_process import ForkedPython
 from wgpr.fleet import sharded
 
 matplotlib.use("Agg")
@@ -34,7 +36,7 @@ LAYERS = [
     "estimators",
     "metrics datasets survey",
     "io",
-    "plots report client planning",
+    "plots client planning",
     "service fleet",
     "cli",
     "__init__",
@@ -121,6 +123,7 @@ def test_the_core_knows_no_estimators_and_no_files(module):
 def test_the_example_runs(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [example.name, "picture.png"])
+    monkeypatch.setattr(subprocess, "Popen", ForkedPython)
     runpy.run_path(str(example), run_name="__main__")
     plt.close("all")
     if example.stem == "lake":
@@ -208,7 +211,7 @@ def test_a_file_that_grows_is_followed_from_its_first_line(page):
 def test_names_on_the_page_exist(page):
     """Dotted names of the package, files of the repository, and what code imports."""
     text = page.read_text()
-    for path in set(re.findall(r"`(wgpr(?:\.\w+)+)", text)) - {"wgpr.toml"}:
+    for path in set(re.findall(r"`(wgpr(?:\.\w+)+)", text)):
         assert has_path(path), path
     for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text):
         assert any((folder / path).exists() for folder in (ROOT, SOURCES)), path
@@ -236,6 +239,15 @@ def test_notation_names_what_is_in_the_code():
 
 def quoted(text):
     return re.findall(r"`([^`]+)`", text)
+
+
+def test_types_are_right():
+    """Here and not before the tests, so that it runs beside others."""
+    command = [sys.executable, "-m", "mypy"]
+    if not (ROOT / ".mypy_cache").exists():  # to write one takes longer than it is worth here
+        command += ["--cache-dir", os.devnull]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # As `python -m sphinx`, in two thirds of the time: the garbage of one build need not be collected, and the index for

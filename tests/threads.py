@@ -29,7 +29,7 @@ def at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     barrier, interval = Barrier(len(tasks)), sys.getswitchinterval()
 
     def run(task: Callable[[], Any]) -> Any:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=120)
         return task()
 
     sys.setswitchinterval(1e-6)

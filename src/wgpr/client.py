@@ -133,6 +133,11 @@ class Map:
         self._definition, self._n_learned = summary["definition"], summary["rows_learned"]
         return summary
 
+    def learned_tables(self) -> list[str]:
+        """What the map knows of the files and streams that it has learned, by which `wgpr stream` recognises them."""
+        tables: list[str] = self._request("GET", "/learned").json()
+        return tables
+
     def download(self, path: str | os.PathLike[str]) -> None:
         """Save the map as a file, which `wgpr.load` reads."""
         write_file(path, self._request("GET", "/file").content)
@@ -147,6 +152,7 @@ class Map:
         *,
         wait: bool = False,
         force: bool = False,
+        stream: Sequence[str] = (),
     ) -> Self:
         """Learn more rows. They are on the disk of the service when this returns, and learned soon after.
 
@@ -158,6 +164,7 @@ class Map:
         sample_weight : (n,) weights, only for a map with weights. By default ones.
         wait : return when the rows are learned.
         force : also learn values far outside of what the map knows.
+        stream : fingerprints of the stream that ends with these rows, which `learned_tables` returns from now on.
         """
         columns = self._checked_rows(X, y, sample_weight)
         n_rows = len(columns[self._names["target"]])
@@ -165,7 +172,7 @@ class Map:
             part = {name: values[first : first + _PART] for name, values in columns.items()}
             is_last = first + _PART >= n_rows
             try:
-                self._send_part(part, wait=wait and is_last, force=force)
+                self._send_part(part, wait=wait and is_last, force=force, stream=stream if is_last else ())
             except MapServiceError as error:
                 if not first:
                     raise
@@ -174,11 +181,11 @@ class Map:
             self.wait_until_learned()
         return self
 
-    def _send_part(self, part: Mapping[str, Array], *, wait: bool, force: bool) -> None:
+    def _send_part(self, part: Mapping[str, Array], *, wait: bool, force: bool, stream: Sequence[str]) -> None:
         parameters = {"wait": "learned"} if wait else {}
         parameters |= {"force": "true"} if force else {}
         content = {name: values.tolist() for name, values in part.items()}
-        headers = {"Idempotency-Key": str(uuid4())}
+        headers = {"Idempotency-Key": str(uuid4())} | ({"Wgpr-Stream": " ".join(stream)} if stream else {})
         response = self._request("POST", "/rows", content, parameters, headers, is_patient=True)
         self._n_accepted = response.json()["sequence"]
         if response.status_code == 200:

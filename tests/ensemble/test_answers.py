@@ -59,8 +59,8 @@ CASES = [
 def test_against_a_literal_transcription(case):
     territories = row_of_territories(**case)
     d = territories.n_features
-    X = np.random.default_rng(1).uniform(-1.0, 13.0, (40, d)) * np.r_[1.0, np.full(d - 1, 0.1)]
-    X[:20, 0] = np.round(X[:20, 0]) + 0.1 * (X[:20, 0] % 1.0 - 0.5)  # half of them close to borders
+    X = np.random.default_rng(1).uniform(-1.0, 13.0, (20, d)) * np.r_[1.0, np.full(d - 1, 0.1)]
+    X[:10, 0] = np.round(X[:10, 0]) + 0.1 * (X[:10, 0] % 1.0 - 0.5)  # half of them close to borders
     found = answers_of(territories, X)
     np.testing.assert_array_equal(found.owners, route(territories.cuts, X))
     for i, x in enumerate(X):
@@ -71,8 +71,9 @@ def test_against_a_literal_transcription(case):
 
 
 def test_the_halo_is_limited(monkeypatch):
-    """More pseudo-data than a halo may have: the nearest to the ground are in it."""
+    """More pseudo-data than a halo may have: with many inputs, the nearest to the ground are in it."""
     monkeypatch.setattr(answers, "halo_sizes", lambda n_features: (7, 3))
+    monkeypatch.setattr(answers, "_FEW_INPUTS", 1)
     territories = row_of_territories(n=6, m=20)
     ground = territories.overview.grounds[2]
     cache = PosteriorCache()
@@ -82,6 +83,26 @@ def test_the_halo_is_limited(monkeypatch):
     others = np.concatenate([territories.models[i].data.Z for i in (1, 3)])
     gaps = np.maximum(ground[0, 0] - others[:, 0], others[:, 0] - ground[1, 0])
     np.testing.assert_allclose(np.sort(points[:7, 0]), np.sort(others[np.argsort(gaps)[:7], 0]))
+
+
+def test_each_part_of_a_long_ground_has_what_is_nearest_to_it():
+    """The data of the territory are at one end of its ground, and those of others are along all of it."""
+    theta, rng = Hyperparameters(1.0, np.ones(2), 0.01), np.random.default_rng(0)
+
+    def field(Z):
+        return 10.0 + np.sin(0.7 * Z[:, :1]) + np.cos(0.5 * Z[:, 1:])
+
+    def places(n, low, high):
+        return rng.uniform(low, high, (n, 2))
+
+    grounds = [((0.0, 0.0), (1.0, 3.0)), ((-4.0, 0.0), (0.0, 60.0)), ((1.0, 0.0), (5.0, 60.0))]
+    parts = [places(n, *ground) for n, ground in zip((30, 600, 600), grounds, strict=True)]
+    models = [territory(SquaredExponential(), theta, Z, field(Z)) for Z in parts]
+    territories = Territories.of(models, Cuts(0, (0.0, 1.0), (1, 0, 2)))
+    X = np.column_stack([np.full(50, 0.5), np.linspace(0.0, 60.0, 50)])
+    found = answers_of(territories, X)
+    assert np.abs(found.mean - field(X)).max() < 0.3  # 0.14
+    assert found.variance.max() < 0.5  # 0.30; the prior variance is 1
 
 
 def test_one_by_one_and_many_at_once():
@@ -146,9 +167,7 @@ def test_many_rows_of_one_place():
     Z = np.repeat(np.array([[0.0], [0.3], [5.0]]), 50, axis=0)
     t = np.sin(Z) + 3.0 + 0.5 * rng.normal(size=Z.shape)
     found = answers_of(Territories.of([territory(RationalQuadratic(), theta, Z, t, np.zeros(1))], 0), Z[::50])
-    exact = dense.posterior(
-        RationalQuadratic(), theta, np.zeros(1), Z, t, np.full(150, 4.0), Z[::50]
-    )  # fmt: skip
+    exact = dense.posterior(RationalQuadratic(), theta, None, Z, t, np.full(150, 4.0), Z[::50])
     np.testing.assert_allclose(found.mean, exact.mean, atol=1e-8)
     np.testing.assert_allclose(found.variance, np.diag(exact.covariance), atol=1e-8)
 
@@ -360,7 +379,7 @@ def test_a_territory_alone_is_its_posterior():
     territories = row_of_territories(n=1, m=20)
     (model,) = territories.models
     X = np.random.default_rng(1).uniform(0.0, 1.0, (9, 2))
-    expected = Posterior(model.kernel, model.theta, model.mean, model.data).predict(X)
+    expected = Posterior(model.kernel, model.theta, None, model.data).predict(X)
     found = answers_of(territories, X)
     np.testing.assert_allclose(found.mean, expected[0], atol=1e-9)
     np.testing.assert_allclose(found.variance, expected[1], atol=1e-9)

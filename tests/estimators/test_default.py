@@ -82,10 +82,10 @@ def test_a_row_is_known_at_once(n_learned):
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_one_by_one_and_all_at_once(k):
-    X, y = wavy(300, k=k)
-    weights = np.random.default_rng(0).uniform(0.2, 5.0, 300)
+    X, y = wavy(200, k=k)
+    weights = np.random.default_rng(0).uniform(0.2, 5.0, 200)
     at_once_, one_by_one = WGPRegressor().partial_fit(X, y, sample_weight=weights), WGPRegressor()
-    for i in range(300):
+    for i in range(200):
         one_by_one.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=weights[i : i + 1])
     assert_same_answers(one_by_one, at_once_, X, rtol=0, atol=0)
     np.testing.assert_array_equal(one_by_one._state.calibration.counts, at_once_._state.calibration.counts)
@@ -111,15 +111,12 @@ def test_repeated_places_with_different_values():
 @pytest.mark.parametrize("at", [5, 100, 150, 399])
 def test_a_spike(at):
     """The survey is as good as without that row."""
-    with_spike, without = [], []
-    for seed in range(2):
-        X, y, _ = bumps(seed=seed)
-        near = X[at] + np.random.default_rng(seed).uniform(-1.0, 1.0, (200, 2))
-        spiked = y + 100.0 * y.std() * (np.arange(400) == at)
-        with_spike.append(rmse(WGPRegressor().fit(X, spiked), near, field_at(near)))
-        others = np.arange(400) != at
-        without.append(rmse(WGPRegressor().fit(X[others], y[others]), near, field_at(near)))
-    assert np.mean(with_spike) < 1.2 * np.mean(without)
+    X, y, _ = bumps()
+    near = X[at] + np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
+    others = np.arange(400) != at
+    spiked = WGPRegressor().fit(X, np.where(others, y, y + 100.0 * y.std()))
+    without = WGPRegressor().fit(X[others], y[others])
+    assert rmse(spiked, near, field_at(near)) < 1.2 * rmse(without, near, field_at(near))
 
 
 def test_longitude_and_latitude():

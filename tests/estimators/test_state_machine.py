@@ -401,4 +401,4 @@ class Program(RuleBasedStateMachine):
 
 
 TestProgram = Program.TestCase
-TestProgram.settings = settings(max_examples=18, stateful_step_count=12)
+TestProgram.settings = settings(max_examples=8, stateful_step_count=12)

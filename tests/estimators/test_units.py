@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import root_mean_squared_error
 
+from reproduction.datasets import DATASETS, load
 from streams import published
 from wgpr import (
     LocalGPRegressor,
@@ -15,7 +16,7 @@ from wgpr import (
     StreamingGPRegressor,
     WGPRegressor,
 )
-from wgpr.datasets import DATASETS, load, two_regimes
+from wgpr.datasets import two_regimes
 from wgpr.estimators.units import Units
 
 STREAMING = [published, WGPRegressor, SolarGPRegressor, LocalGPRegressor, StreamingGPRegressor]
@@ -24,12 +25,12 @@ ALL = [*STREAMING, SparseGPRegressor]
 
 def test_two_regimes_are_two_models():
     results = []
-    for seed in range(5):
+    for seed in range(3):
         X, y, _ = two_regimes(random_state=seed)
         model = WGPRegressor.published(threshold=3.0, random_state=0).fit(X, y)
         results.append((model.n_models_, root_mean_squared_error(y, model.predict(X))))
     counts, errors = zip(*results, strict=True)
-    assert counts.count(2) >= 4
+    assert counts == (2, 2, 2)
     assert np.median(errors) <= 0.28
 
 
@@ -40,21 +41,21 @@ def test_one_model_cannot_hold_two_regimes():
 
 def test_one_streamed_model_on_kin40k(data_folder):
     data = load("kin40k", data_folder)
-    model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
-    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.52
+    model = StreamingGPRegressor(random_state=0).fit(data.X[:5000], data.y[:5000])
+    assert root_mean_squared_error(data.y_test[:5000], model.predict(data.X_test[:5000])) <= 0.52
 
 
 def test_one_model_per_batch_on_kin40k(data_folder):
     data = load("kin40k", data_folder)
-    model = WGPRegressor.published(splitting="always", random_state=0).fit(data.X, data.y)
-    assert model.n_models_ == 100
-    assert root_mean_squared_error(data.y_test, model.predict(data.X_test)) <= 0.78
+    model = WGPRegressor.published(splitting="always", random_state=0).fit(data.X[:3000], data.y[:3000])
+    assert model.n_models_ == 30
+    assert root_mean_squared_error(data.y_test[:5000], model.predict(data.X_test[:5000])) <= 0.78
 
 
-@pytest.mark.parametrize(("name", "limit"), [("sarcos", 9.0), ("tzibana", 14.0)])
-def test_one_streamed_model_on_a_recording(data_folder, name, limit):
+@pytest.mark.parametrize(("name", "n_seeds", "limit"), [("sarcos", 1, 9.0), ("tzibana", 2, 14.0)])
+def test_one_streamed_model_on_a_recording(data_folder, name, n_seeds, limit):
     errors = []
-    for seed in range(2):
+    for seed in range(n_seeds):
         data = load(name, data_folder).split(seed)
         model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
         errors.append(root_mean_squared_error(data.y_test, model.predict(data.X_test)))
@@ -69,7 +70,7 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
     """The first rows only; `benchmarks/robustness.py` takes all of them."""
     data = load(name, data_folder)
     data = data if order == "natural" else data.shuffled(0)
-    X, y = data.X[:250], data.y[:250]
+    X, y = data.X[:150], data.y[:150]
     model = regressor(random_state=0).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(mean).all()
@@ -82,9 +83,9 @@ def test_every_method_is_sound_on_every_data_set(data_folder, regressor, name, o
 
 @cache
 def _around_the_border(regressor):
-    """Rows of both regimes, with a second input: X (600, 2), y (600,), and an estimator that has fitted them."""
+    """Rows of both regimes, with a second input: X (400, 2), y (400,), and an estimator that has fitted them."""
     X, y, _ = two_regimes(random_state=0)
-    X, y = np.column_stack([X, np.cos(0.7 * X[:, 0])])[1200:1800], y[1200:1800]
+    X, y = np.column_stack([X, np.cos(0.7 * X[:, 0])])[1300:1700], y[1300:1700]
     settings = {"threshold": 3.0} if regressor is published else {}
     return X, y, regressor(random_state=0, **settings).fit(X, y)
 

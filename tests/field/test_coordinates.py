@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 from copy import copy
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,15 +12,16 @@ import pytest
 import xarray as xr
 
 import nmea_logs as logs
-from command_line import child
+from command_line import child, exit_code
 from wgpr import WGPRegressor, apply, checks, diff, load, predict_at
+from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.lines import Line, LineParser
 from wgpr.cli.session import StreamSession
 from wgpr.io import container, coordinates
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import Coordinates, CrsError, coordinates_of, recognised, user_bounds
-from wgpr.io.grids import predict_grid
+from wgpr.io.grids import named, predict_grid
 from wgpr.io.known_range import KnownRange, first_out_of_area
 from wgpr.io.rows import Forecasts, learn_rows
 from wgpr.io.tables import Table
@@ -298,12 +301,10 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
     for wrong, told in (
         ("-50m", "above 0"),
         ("5", "write 5m"),
-        ("50 cubits", "unit of length"),
+        ("50 cubits", "one of the units m, km, nmi"),
         ("50m,50m,50m", "one for each of 2"),
         ("m", "such as 500m"),
-        ("1e-7", "--spacing 1e-07 (degrees) makes"),
-        ("1e-7", ", or metres: --spacing 0."),
-        ("0.01m", "--spacing 0.01m makes"),
+        ("0.01m", "spacing makes 10^"),
     ):
         code, _, said = wgpr("grid", "lake.map", "--spacing", wrong, "-o", "wrong.nc")
         assert code == 2
@@ -417,7 +418,7 @@ def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
         parser = LineParser(["longitude", "latitude"], "depth")
         session = StreamSession(WGPRegressor(random_state=0), parser, 2.0, 1000, crs="EPSG:4326")
         starts = range(0, len(lines), n_at_once)
-        parts = [session.good_lines(lines[start : start + n_at_once], [], force=False) for start in starts]
+        parts = [session.good_lines(lines[start : start + n_at_once], []) for start in starts]
         good.append([line.number for lists in parts for part in lists for line in part])
         told.append(capsys.readouterr().err)
     assert good[0] == good[1] == good[2] == [n for n in range(1, 301) if n not in (26, 41, 121, 122, 300)]
@@ -429,7 +430,7 @@ def test_the_first_value_other_than_zero_tells_the_scale_of_those_that_arrive_wi
     targets = [*np.zeros(40), 5.0, 1e7, 6.0]
     lines = [Line([float(number)], target, number=number) for number, target in enumerate(targets, start=1)]
     session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
-    (good,) = session.good_lines(lines, [], force=False)
+    (good,) = session.good_lines(lines, [])
     assert [line.y for line in good[40:]] == [5.0, 6.0]
 
 
@@ -439,7 +440,7 @@ def test_rows_behind_many_queries_are_judged_one_by_one_at_first():
     rows = [Line([float(number)], target, number=64 + number) for number, target in enumerate(targets)]
     rows[0] = Line([1.0], 5.0, number=64)
     session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
-    (good,) = session.good_lines([*queries, *rows], [], force=False)
+    (good,) = session.good_lines([*queries, *rows], [])
     assert 1e9 not in [line.y for line in good]
     assert len(good) == len(queries) + len(rows) - 1
 
@@ -730,3 +731,90 @@ def test_wrong_use_of_crs(wgpr, crs, message):
     code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", "--crs", crs)
     assert code == 2
     assert message in told
+
+
+# Systems of maps that were learned without one
+
+
+def test_a_map_gets_the_system_that_it_was_learned_in(wgpr):
+    rows = in_metres(survey(200))
+    write("a.csv", rows[:150], ["east", "north", "depth"])
+    write("b.csv", rows[150:], ["east", "north", "depth"])
+    assert wgpr("fit", "a.csv", "-o", "a.map", *QUICK)[0] == 0
+    before = Path("a.map").read_bytes()
+    for crs, fault in (
+        ("EPSG:2056", "far from where EPSG:2056 is used"),
+        ("EPSG:4326", "EPSG:4326 is not in metres"),
+        ("EPSG:2263", "is not in metres"),
+        ("EPSG:0", "is no coordinate reference system"),
+    ):
+        code, _, told = wgpr("update", "a.map", "--crs", crs)
+        assert (code, fault in told, Path("a.map").read_bytes() == before) == (2, True, True), told
+    code, _, told = wgpr("update", "a.map", "--crs", UTM)
+    assert (code, "coordinates east, north: EPSG:32618" in told, "saved: a.map" in told) == (0, True, True)
+    assert Path("a.map~").read_bytes() == before
+    assert wgpr("update", "a.map", "--crs", UTM)[0] == 0  # a command can be repeated
+    code, _, told = wgpr("update", "a.map", "--crs", "EPSG:32617")
+    assert (code, "has a system, EPSG:32618, and keeps it" in told) == (2, True)
+    model = load("a.map")
+    Path("old.map").write_bytes(before)
+    old = load("old.map")
+    means = [each.predict(named(each, rows[:, :2])) for each in (model, old)]
+    np.testing.assert_allclose(*means, rtol=1e-6)
+    assert wgpr("update", "a.map", "b.csv")[0] == 0
+    assert wgpr("update", "old.map", "b.csv", "--crs", UTM)[0] == 0
+    assert load("a.map").crs_ == load("old.map").crs_
+    assert load("old.map").n_samples_seen_ == 200
+    assert wgpr("fit", "b.csv", "--crs", UTM, "-o", "b.map", *QUICK)[0] == 0
+    code, _, told = wgpr("merge", "a.map", "b.map", "-o", "both.map")
+    assert code == 0, told
+    middle = rows[100:101, :2]
+    mean = [predict_at(load(path), middle)[0] for path in ("a.map", "both.map")]
+    np.testing.assert_allclose(*mean, rtol=0.05)
+
+
+def test_a_killed_update_with_a_system_goes_on_with_it(wgpr, monkeypatch):
+    rows = in_metres(survey(200))
+    write("a.csv", rows[:150], ["east", "north", "depth"])
+    write("b.csv", rows[150:], ["east", "north", "depth"])
+    assert wgpr("fit", "a.csv", "-o", "a.map", *QUICK)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(learn, "learn_rows", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        with child("update", "a.map", "b.csv", "--crs", UTM) as update:
+            assert exit_code(update) == -signal.SIGKILL
+    assert wgpr("update", "a.map")[0] == 0
+    assert (load("a.map").n_samples_seen_, load("a.map").crs_.name) == (200, UTM)
+
+
+@pytest.mark.parametrize("crs", ["none", "EPSG:4326", UTM])
+def test_swapped_places_of_a_prediction_are_told(wgpr, crs):
+    rows = in_metres(survey(100)) if crs == UTM else survey(100)
+    names = ["easting", "northing", "depth"] if crs == UTM else ["longitude", "latitude", "depth"]
+    write("a.csv", rows, names)
+    write("swapped.csv", rows[:, [1, 0, 2]], names)
+    assert wgpr("fit", "a.csv", "-o", "a.map", "--crs", crs, *QUICK)[0] == 0
+    code, table, told = wgpr("predict", "a.map", "swapped.csv")
+    assert (code, len(table.splitlines()), told.count("warning: swapped.csv, line 2: ")) == (0, 101, 1), told
+    assert "are swapped; check the units, and name the columns of the inputs in the order of the map with --x" in told
+    assert "warning" in wgpr("evaluate", "a.map", "swapped.csv")[2]
+    assert "warning" not in wgpr("predict", "a.map", "a.csv")[2]
+    code, _, told = wgpr("predict", "a.map", "swapped.csv", "--x", f"{names[1]},{names[0]}")
+    assert "are swapped" not in told
+
+
+def test_swapped_places_of_a_map_without_a_system_are_told(wgpr):
+    rows = in_metres(survey(100))
+    write("a.csv", rows, ["east", "north", "depth"])
+    write("swapped.csv", rows[:, [1, 0, 2]], ["east", "north", "depth"])
+    assert wgpr("fit", "a.csv", "-o", "a.map", *QUICK)[0] == 0
+    assert "; perhaps east and north are swapped; " in wgpr("predict", "a.map", "swapped.csv")[2]
+    code, _, told = wgpr("update", "a.map", "swapped.csv")
+    assert (code, "; perhaps east and north are swapped (and 99 more)" in told) == (1, True), told
+
+
+def test_a_place_that_does_not_exist_is_told_with_its_line(wgpr):
+    write("a.csv", survey(60))
+    assert wgpr("fit", "a.csv", "-o", "a.map", *QUICK)[0] == 0
+    write("q.csv", [[-76.3, 44.5], [-76.3, 95.0]], ["longitude", "latitude"])
+    code, _, told = wgpr("predict", "a.map", "q.csv")
+    assert (code, "q.csv, line 3: -76.3, 95 is no place near the map in EPSG:4326" in told) == (1, True), told

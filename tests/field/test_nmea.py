@@ -247,15 +247,11 @@ def test_a_log_without_rows_says_why():
         list(Table(["a.nmea"]).chunks())
 
 
-@pytest.mark.parametrize(
-    ("name", "tool"),
-    [("a.shp", "geopandas"), ("a.gpkg", "geopandas"), ("a.las", "laspy"), ("a.xlsx", "pandas"), ("a.all", "MB-System"),
-     ("a.s7k", "MB-System"), ("a.tif", "rioxarray"), ("a.sl2", "CSV"), ("a.bin", "pymavlink")],
-)  # fmt: skip
-def test_other_formats_say_how_to_convert_them(name, tool):
+@pytest.mark.parametrize("name", ["a.shp", "a.gpkg", "a.xlsx", "a.tif", "a.sl2"])
+def test_other_formats_say_how_to_convert_them(name):
     with open(name, "wb"):
         pass
-    with pytest.raises(TableError, match=f"{name} cannot be read here; convert it with .*{tool}"):
+    with pytest.raises(TableError, match=f"{name} cannot be read here.*geopandas.read_file.*pandas.*to_csv"):
         Table([name])
 
 
@@ -316,7 +312,7 @@ def test_stream_takes_a_file_and_standard_input(wgpr):
     assert "a.nmea: left out" in told
     n_rows = load("lake.map").n_samples_seen_
     text = b"".join(sentence(text) for _, _, text in logs.whole_log(700)).decode()
-    code, _, told = wgpr("stream", "lake.map", "--nmea", "-", stdin=text)
+    code, _, told = wgpr("stream", "lake.map", "--nmea", "-", "--force", stdin=text)  # it begins as the other
     assert code == 0
     assert load("lake.map").n_samples_seen_ == n_rows + 198
 

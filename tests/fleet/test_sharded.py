@@ -83,18 +83,19 @@ def error_alone(n):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("n_shards", [1, 2, 5])
 def test_a_fleet_is_as_accurate_as_one_process(n_shards):
-    X, y = survey(2000)
+    X, y = survey(1200)
     model = learned(X, y, n_shards)
-    assert model.n_samples_seen_ == 2000
-    assert sum(each.n_seen for each in model.models_) == 2000
+    assert model.n_samples_seen_ == 1200
+    assert sum(each.n_seen for each in model.models_) == 1200
+    assert model.history_ == ()  # districts have steps of their own
     error, coverage = errors(model)
-    assert error < error_alone(2000) + 0.05 * NOISE
+    assert error < error_alone(1200) + 0.05 * NOISE
     assert coverage > 0.9
 
 
 @pytest.mark.usefixtures("here")
 def test_the_result_is_an_ordinary_map(tmp_path):
-    X, y = survey(2000)
+    X, y = survey(1000)
     frame, depth = pd.DataFrame(X, columns=["east", "north"]), pd.Series(y, name="depth")
     with ShardedRegressor(n_shards=2) as fleet:
         fleet.partial_fit(frame, depth)
@@ -103,16 +104,16 @@ def test_the_result_is_an_ordinary_map(tmp_path):
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.target_name_ == "depth"
     assert [record.number for record in model.history_] == sorted(record.number for record in model.history_)
-    assert max(change.model for record in model.history_ for change in record.changes) < model.n_models_
     before = model.predict(frame[:50])
     model.partial_fit(frame[:500], depth[:500])
-    assert model.n_samples_seen_ == 2500
+    assert model.n_samples_seen_ == 1500
+    assert max(change.model for record in model.history_ for change in record.changes) < model.n_models_
     assert np.isfinite(before).all()
 
 
 @pytest.mark.usefixtures("here")
 def test_answers_between_rows_are_of_all_rows():
-    X, y = survey(1500)
+    X, y = survey(800)
     with ShardedRegressor(n_shards=2) as fleet:
         fleet.partial_fit(X[:100], y[:100])  # fewer than the districts are laid out by
         assert fleet.n_districts_ == 0
@@ -120,38 +121,38 @@ def test_answers_between_rows_are_of_all_rows():
         fleet.fit(X, y)
         first = fleet.predict(X[:200])
         fleet.partial_fit(X[:200], y[:200] + 100.0)
-        assert fleet.collect().n_samples_seen_ == 1700
+        assert fleet.collect().n_samples_seen_ == 1000
         assert np.abs(fleet.predict(X[:200]) - first).max() > 1.0
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_that_die_lose_no_row_and_learn_none_twice(here, seed, monkeypatch):
-    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    monkeypatch.setattr(coordinator, "_PARCEL", 60)
     monkeypatch.setattr(coordinator, "_INTERVAL", 0.01)
-    X, y = survey(2000)
+    X, y = survey(1200)
     here[0].deaths = np.random.default_rng(seed).choice(np.arange(1, 60), 12, replace=False).tolist()
     model = learned(X, y, pieces=25)
     assert len(here[1].calls) >= 60  # all of them have died
-    assert model.n_samples_seen_ == 2000
-    assert sum(each.n_seen for each in model.models_) == 2000
-    assert errors(model)[0] < 1.2 * error_alone(2000)
+    assert model.n_samples_seen_ == 1200
+    assert sum(each.n_seen for each in model.models_) == 1200
+    assert errors(model)[0] < 1.2 * error_alone(1200)
 
 
 def test_no_row_goes_to_two_workers(here, monkeypatch):
     monkeypatch.setattr(coordinator, "_PARCEL", 100)
-    X, y = survey(2000)
+    X, y = survey(1000)
     learned(X, y)
     taken = [arguments[2] for _, method, arguments in here[1].calls if method == "take"]
     rows = np.concatenate(taken)
-    assert len(rows) == len(np.unique(rows, axis=0)) == 2000
+    assert len(rows) == len(np.unique(rows, axis=0)) == 1000
 
 
 def test_borders_are_told_within_their_bytes(here, monkeypatch):
     monkeypatch.setattr(coordinator, "_INTERVAL", 0.001)
-    X, y = survey(2000)
+    X, y = survey(1200)
     with ShardedRegressor(n_shards=4) as fleet:
         fleet.fit(X, y)
-        assert 0 < fleet._coordinator.n_bytes_told <= coordinator._BYTES_A_ROW * 2000
+        assert 0 < fleet._coordinator.n_bytes_told <= coordinator._BYTES_A_ROW * 1200
     assert {method for _, method, _ in here[1].calls} >= {"tell", "hear"}
 
 
@@ -189,7 +190,7 @@ def test_a_worker_that_always_dies_is_given_up(here, monkeypatch):
 
 def test_a_worker_that_dies_before_it_tells_what_it_has_learned(here, monkeypatch):
     """It is started again, and must first learn what its journal has beyond its snapshot."""
-    X, y = survey(2000)
+    X, y = survey(800)
     with ShardedRegressor(n_shards=2) as fleet:
         fleet.prepare(X[::5], y[::5])
         fleet.partial_fit(X, y)
@@ -197,7 +198,7 @@ def test_a_worker_that_dies_before_it_tells_what_it_has_learned(here, monkeypatc
         for worker in range(len(here[1].workers)):
             here[1].kill(worker)
         monkeypatch.setattr(fleet._coordinator, "drain", lambda show: None)  # it was done before they died
-        assert fleet.collect().n_samples_seen_ == 2000
+        assert fleet.collect().n_samples_seen_ == 800
 
 
 @pytest.mark.usefixtures("here")
@@ -258,20 +259,19 @@ def test_several_outputs_and_weights():
 
 
 def test_a_killed_process_is_replaced(monkeypatch):
-    monkeypatch.setattr(coordinator, "_PARCEL", 200)
-    X, y = survey(2000)
-    with ShardedRegressor(n_shards=2, n_workers=2) as fleet:
+    monkeypatch.setattr(coordinator, "_PARCEL", 100)
+    X, y = survey(1200)
+    with ShardedRegressor(n_shards=2, n_workers=1) as fleet:
         fleet.prepare(X[::5], y[::5])
-        fleet.partial_fit(X[:1000], y[:1000])
-        processes = fleet._coordinator.process_ids()
-        assert len(set(processes)) == 2
-        os.kill(processes[0], signal.SIGKILL)
-        fleet.partial_fit(X[1000:], y[1000:])
+        fleet.partial_fit(X[:600], y[:600])
+        (process,) = fleet._coordinator.process_ids()
+        os.kill(process, signal.SIGKILL)
+        fleet.partial_fit(X[600:], y[600:])
         model = fleet.collect()
         folder = fleet._temporary
         assert fleet._coordinator.n_deaths == 1
-    assert model.n_samples_seen_ == 2000
-    assert errors(model)[0] < 1.2 * error_alone(2000)
+    assert model.n_samples_seen_ == 1200
+    assert errors(model)[0] < 1.2 * error_alone(1200)
     assert not Path(folder).exists()
 
 
@@ -292,23 +292,23 @@ def test_workers_end_if_the_coordinator_is_killed(tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # its folder stays
     command = [sys.executable, "-c", ORPHANS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as coordinator:
-        told, _ = coordinator.communicate(timeout=60)  # it ends when no worker has the output open any more
+        told, _ = coordinator.communicate(timeout=300)  # it ends when no worker has the output open any more
     assert coordinator.returncode == -signal.SIGKILL
-    assert len(told.split()) == 2
+    assert len(set(told.split())) == 2
 
 
 @pytest.mark.usefixtures("here")
 def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    X, y = survey(1500)
+    X, y = survey(1200)
     pd.DataFrame({"east": X[:, 0], "north": X[:, 1], "depth": y}).to_csv("survey.csv", index=False)
     code, _, told = wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", "--shards", 2, "-o", "lake.map")
     assert code == 0, told
-    assert "learned 1,500 rows" in told
+    assert "learned 1,200 rows" in told
     assert "shards do not pay for fewer than 20,000 rows" in told
     model = load("lake.map")
-    assert model.n_samples_seen_ == 1500
-    assert errors(model)[0] < 1.2 * error_alone(1500)
+    assert model.n_samples_seen_ == 1200
+    assert errors(model)[0] < 1.2 * error_alone(1200)
 
 
 @pytest.mark.parametrize(

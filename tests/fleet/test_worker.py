@@ -100,7 +100,7 @@ def test_a_fault_of_the_thread_that_learns_reaches_the_caller(tmp_path):
     X, y = survey(100)
     worker = Worker(str(tmp_path), beginning(X, y))
     worker.take("one", 0, np.full((50, 4), np.nan))
-    worker._thread.join(timeout=30)
+    worker._thread.join(timeout=120)
     with pytest.raises(ValueError, match="NaN"):
         worker.progress("one")
     worker.stop()

@@ -158,15 +158,15 @@ def test_threads_that_overlap_share_one_limit_until_the_last_one_leaves(two_blas
     def first():
         with linalg.one_blas_thread():
             first_entered.set()
-            assert second_entered.wait(10)
+            assert second_entered.wait(60)
         first_left.set()
-        assert second_left.wait(10)
+        assert second_left.wait(60)
 
     def second():
-        assert first_entered.wait(10)
+        assert first_entered.wait(60)
         with linalg.one_blas_thread():
             second_entered.set()
-            assert first_left.wait(10)
+            assert first_left.wait(60)
             inside = n_blas_threads()
         second_left.set()
         return inside

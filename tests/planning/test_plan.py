@@ -14,6 +14,7 @@ from wgpr.planning.files import read_expectation, read_polygons, write_plan
 from wgpr.planning.ground import Polygons
 from wgpr.planning.plan import gains_of
 
+pytestmark = pytest.mark.usefixtures("few_cells")
 NAMES = ["east [m]", "north [m]"]
 
 
@@ -318,12 +319,12 @@ def test_a_mission_is_read_by_pymavlink(georeferenced, tmp_path):
     mavwp = pytest.importorskip("pymavlink.mavwp", reason='needs pip install "wgpr[mavlink]"')
     made, path = plan(georeferenced, budget=300.0, start=(-76.2999, 44.5001), inside=RING), tmp_path / "next.waypoints"
     assert len(made.tracks[0]) > 3
-    write_plan(path, made, georeferenced.crs_, altitude=2.0)
+    write_plan(path, made, georeferenced.crs_)
     loader = mavwp.MAVWPLoader()
     loader.load(str(path))
     points = [loader.wp(number) for number in range(1, loader.count())]
     np.testing.assert_allclose([(point.y, point.x) for point in points], made.tracks[0], atol=2e-7)
-    assert {(point.command, point.frame, point.z) for point in points} == {(16, 3, 2.0)}
+    assert {(point.command, point.frame, point.z) for point in points} == {(16, 3, 0.0)}
 
 
 def test_a_plan_of_qgroundcontrol_has_its_members(georeferenced, tmp_path):

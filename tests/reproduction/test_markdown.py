@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.docutils_ import Parser
 from myst_parser.parsers.mdit import create_md_parser
+from test_html import Page, bare_table, example, picture, section_of
 
 from reproduction.markdown import markdown_page, write_markdown
-from test_report import Page, bare_table, example, picture, section_of
-from wgpr.report import Picture, Section, Table, html_page
+from reproduction.page import Picture, Section, Table, html_page
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 MYST_EXTENSIONS = ["colon_fence", "deflist", "dollarmath", "fieldlist", "strikethrough"]

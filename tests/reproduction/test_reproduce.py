@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,11 +20,10 @@ from reproduction.ablation_report import ablation_content
 from reproduction.comparison import comparison_tables
 from reproduction.conclusions import conclusions
 from reproduction.methods import METHODS
+from reproduction.page import Table
 from reproduction.plan import FULL, QUICK
 from reproduction.results import Results, ResultsError
-from wgpr.report import Table
 
-ROOT = Path(__file__).parents[2]
 TINY = replace(
     QUICK,
     name="tiny",
@@ -200,11 +198,13 @@ def test_wrong_use_is_refused_before_any_work(arguments, words, monkeypatch):
     assert all(part in refused.stderr for part in words)
 
 
-def test_it_runs_from_the_checkout():
-    arguments = [sys.executable, "-m", "reproduction", "--data", "nowhere"]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 2
-    assert "nowhere" in done.stderr
+def test_it_runs_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduction", "--data", "nowhere"])
+    monkeypatch.delitem(sys.modules, "reproduction.__main__")
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("reproduction", run_name="__main__")
+    assert stop.value.code == 2
+    assert "nowhere" in capsys.readouterr().err
 
 
 # The report
@@ -244,7 +244,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("_without_figures")
-@pytest.mark.parametrize("step", [1, 2, 7, 50, 150, 10_000])
+@pytest.mark.parametrize("step", [1, 7, 150, 10_000])
 def test_any_part_of_the_results_makes_a_report(results, whole, step):
     """As a run leaves them in which fits have failed."""
     for found in list(whole)[::step] if step < 10_000 else []:

@@ -23,6 +23,7 @@ from reproduction import __main__ as command
 from reproduction import fitting, methods, studies
 from reproduction import results as results_module
 from reproduction.data import all_rows, trial_data, validation_split
+from reproduction.datasets import Dataset, load
 from reproduction.fitting import evaluate, fit_stream
 from reproduction.jobs import Job, progress_bar, run
 from reproduction.methods import EXACT, INTERPOLATION, METHODS, make_lgpr, make_ovfe, make_wgpr, threshold
@@ -30,7 +31,6 @@ from reproduction.plan import BATCH_SIZE, DATASETS, FULL, N_CANDIDATES, N_INDUCI
 from reproduction.results import Results, ResultsError, commit
 from streams import assert_same_learning, queries, travelling
 from wgpr import WGPRegressor
-from wgpr.datasets import Dataset, load
 from wgpr.estimators.regressors import PREDICTION_RULES
 
 TINY = replace(QUICK, n_trials=1, max_rows=300, max_test_rows=200, toy_seeds=(0,), toy_search_seeds=(100,))

@@ -15,10 +15,10 @@ from journals import JOURNAL, LOG, as_killed, no_room
 from live_maps import PAPER, SURVEY, direct_bytes, survey_rows, until
 from streams import assert_same_map_files
 from wgpr.io.journal import Journal, JournalError
+from wgpr.io.store import SNAPSHOT
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.errors import ServiceError
 from wgpr.service.limits import Limits
-from wgpr.service.livemap import SNAPSHOT
 
 ROWS = survey_rows()
 
@@ -30,7 +30,7 @@ def opened(folder, **limits):
 async def learned(live_map, rows, key=None):
     """Accept rows and wait until they are learned."""
     receipt = await live_map.accept(rows, key)
-    await asyncio.wait_for(live_map.wait_until_learned(receipt.last), 60)
+    await asyncio.wait_for(live_map.wait_until_learned(receipt.last), 120)
 
 
 def assert_served(live_map, rows, definition=SURVEY):
@@ -69,7 +69,7 @@ def test_a_killed_writer_is_started_again_and_nothing_is_lost_or_learned_twice(t
                     writer = catalogue._writers[0]
                     os.kill(writer.process_id, signal.SIGKILL)
                     await until(lambda writer=writer: catalogue._writers[0] is not writer)
-            await asyncio.wait_for(live_map.wait_until_learned(len(ROWS)), 60)
+            await asyncio.wait_for(live_map.wait_until_learned(len(ROWS)), 120)
             assert_served(live_map, ROWS)
 
     asyncio.run(scenario())

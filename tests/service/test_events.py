@@ -10,7 +10,7 @@ from wgpr.service.events import EventHub
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 10.0))
+    return asyncio.run(asyncio.wait_for(coroutine, 60.0))
 
 
 async def next_events(stream, n=1):

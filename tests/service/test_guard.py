@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 import traceback
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -194,7 +194,7 @@ def test_a_long_body_is_refused(strict, method, most):
 
 
 def test_a_client_that_sends_all_of_a_long_body_reads_why_it_is_refused(strict):
-    connection = HTTPConnection("127.0.0.1", strict.port, timeout=30.0)
+    connection = HTTPConnection("127.0.0.1", strict.port, timeout=120.0)
     with closing(connection):
         for headers in ({}, {"Transfer-Encoding": "chunked"}):
             body = b" " * 5_000_000
@@ -210,7 +210,7 @@ def test_a_client_that_sends_all_of_a_long_body_reads_why_it_is_refused(strict):
 def test_bodies_of_all_requests_together_have_a_limit(strict, monkeypatch):
     monkeypatch.setitem(vars(LIMITS), "bodies", BODY)
     start = b"POST /maps/lake/rows HTTP/1.1\r\n" + HEADERS + b"Content-Length: 15000\r\n\r\n" + b" " * 14_000
-    with closing(socket.create_connection(("127.0.0.1", strict.port), timeout=30.0)) as connection:
+    with closing(socket.create_connection(("127.0.0.1", strict.port), timeout=120.0)) as connection:
         connection.sendall(start)
         wait_until(lambda: send(strict.client, "/maps/lake/rows", b" " * 14_000).status_code == 503)
     wait_until(lambda: send(strict.client, "/maps/lake/rows", b" " * 14_000).status_code == 422)
@@ -239,7 +239,7 @@ def test_a_body_that_becomes_long_is_refused(strict):
 
 def exchange(service, *parts, seconds=0.0):
     """Send parts of a request with pauses, and read until the service closes the connection."""
-    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=30.0)) as connection:
+    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=120.0)) as connection:
         try:
             for part in parts:
                 connection.sendall(part)
@@ -299,17 +299,29 @@ def test_a_body_after_the_answer_is_cut_off(strict):
     assert received == b"" or received.startswith(b"HTTP/1.1 401")
 
 
+BEGINNING = b"HTTP/1.1 200"
+
+
 def ask_and_do_not_read(service):
-    """A connection with an answer of 4 MB that nobody reads, and its other end in the service."""
-    known = set(service.server.server_state.connections)
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", service.port))
+    """A connection with an answer of 4 MB of which nobody reads more than the beginning, and its other end.
+
+    On a busy machine the answer may take longer than the service allows: then it is asked for again.
+    """
     accept = b"Accept: application/prs.coverage+json\r\n\r\n"
-    connection.sendall(b"GET /maps/lake/grid?width=300&height=200 HTTP/1.1\r\n" + HEADERS + accept)
-    connection.recv(1)  # the answer begins
-    (other_end,) = set(service.server.server_state.connections) - known
-    return connection, other_end
+    for _ in range(20):
+        known = set(service.server.server_state.connections)
+        connection, received = socket.socket(), b""
+        connection.settimeout(120.0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", service.port))
+        with suppress(ConnectionError):
+            connection.sendall(b"GET /maps/lake/grid?width=300&height=200 HTTP/1.1\r\n" + HEADERS + accept)
+            received = connection.recv(len(BEGINNING))
+        other_ends = set(service.server.server_state.connections) - known
+        if received == BEGINNING and len(other_ends) == 1:
+            return connection, *other_ends
+        connection.close()
+    raise AssertionError("the answer takes too long")
 
 
 def test_a_client_that_does_not_read_is_cut_off(strict):
@@ -321,7 +333,7 @@ def test_a_client_that_does_not_read_is_cut_off(strict):
 
 def test_a_client_that_reads_slowly_gets_all(strict):
     connection, _ = ask_and_do_not_read(strict)
-    received = b"H"
+    received = BEGINNING
     with closing(connection):
         for _ in range(30):
             time.sleep(0.05)
@@ -342,7 +354,9 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(strict, monkeypatch):
 
 
 def test_many_silent_connections_keep_nobody_out(strict):
-    silent = [socket.create_connection(("127.0.0.1", strict.port), timeout=30.0) for _ in range(3 * LIMITS.connections)]
+    silent = [
+        socket.create_connection(("127.0.0.1", strict.port), timeout=120.0) for _ in range(3 * LIMITS.connections)
+    ]
     try:
         for _ in range(5):
             assert strict.client.get("/health/live").status_code == 200
@@ -351,9 +365,10 @@ def test_many_silent_connections_keep_nobody_out(strict):
             connection.close()
 
 
-def test_too_many_requests_at_once_are_a_503(strict):
+def test_too_many_requests_at_once_are_a_503(strict, monkeypatch):
+    monkeypatch.setitem(vars(LIMITS), "seconds", 1000.0)  # the first still wait when the last are there
     start = b"POST /maps/lake/rows HTTP/1.1\r\n" + HEADERS + b"Content-Length: 1000\r\n\r\n"
-    waiting = [socket.create_connection(("127.0.0.1", strict.port), timeout=30.0) for _ in range(LIMITS.connections)]
+    waiting = [socket.create_connection(("127.0.0.1", strict.port), timeout=120.0) for _ in range(LIMITS.connections)]
     try:
         for connection in waiting:
             connection.sendall(start)
@@ -368,7 +383,7 @@ def test_too_many_requests_at_once_are_a_503(strict):
 
 
 def wait_until(condition):
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 120.0
     while not condition():
         assert time.monotonic() < end, "this takes too long"
         time.sleep(0.02)
@@ -402,6 +417,11 @@ def test_what_is_no_request_is_a_400(service, request_bytes):
 # Errors and logs
 
 
+def faults(records):
+    """Lines of requests that ended with a 500. A client of an earlier test may end only now."""
+    return [record for record in records if record.getMessage() == "request" and record.values["status"] == 500]
+
+
 def test_a_fault_is_a_500_without_a_traceback(strict, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("secret value 12.345")
@@ -409,12 +429,11 @@ def test_a_fault_is_a_500_without_a_traceback(strict, monkeypatch, caplog):
     monkeypatch.setattr(routes, "summary", fail)
     with caplog.at_level(logging.INFO, logger="wgpr.service"):
         response = strict.client.get("/maps/lake")
-        wait_until(lambda: any(record.getMessage() == "request" for record in caplog.records))
+        wait_until(lambda: faults(caplog.records))
     assert problem_of(response, 500) == "the service has a fault; its log says more"
     assert "secret" not in response.text
     assert "Traceback" not in response.text
-    (line,) = [record for record in caplog.records if record.getMessage() == "request"]
-    assert line.values["status"] == 500
+    (line,) = faults(caplog.records)
     assert line.values["error"].startswith("RuntimeError < fail (")
     assert "secret" not in str(line.values)
     assert strict.client.get("/health/live").status_code == 200
@@ -448,7 +467,7 @@ def test_a_client_that_goes_away_is_no_fault(strict, caplog):
     with caplog.at_level(logging.INFO):
         with closing(socket.create_connection(("127.0.0.1", strict.port))) as connection:
             connection.sendall(start)
-            time.sleep(0.1)
+            wait_until(lambda: strict.server.server_state.tasks)
         wait_until(lambda: caplog.records)
     (record,) = caplog.records
     assert record.values["status"] == 499
@@ -472,8 +491,8 @@ def test_a_grid_that_nobody_waits_for_is_given_up(strict, monkeypatch):
     monkeypatch.setitem(vars(LIMITS), "seconds", 1000.0)  # it is not given up for another reason
     with closing(socket.create_connection(("127.0.0.1", strict.port))) as connection:
         connection.sendall(b"GET /maps/lake/grid HTTP/1.1\r\n" + HEADERS + b"\r\n")
-        assert begun.wait(30.0)
-    assert given_up.wait(30.0)
+        assert begun.wait(120.0)
+    assert given_up.wait(120.0)
 
 
 def test_errors_of_the_server_are_lines_of_json():

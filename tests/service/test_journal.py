@@ -19,6 +19,7 @@ from wgpr.io.journal import (
     JournalFullError,
     KeyConflictError,
     Receipt,
+    _crc,
 )
 
 ROWS = random_rows()
@@ -323,6 +324,17 @@ def test_contents_that_somebody_edited_are_refused(journal, command, fault):
     connection.execute(command)
     connection.close()
     with pytest.raises(JournalError, match=fault):
+        Journal.open(journal.path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "[" * 100_000 + "]" * 100_000])
+def test_a_description_that_could_not_have_been_written_is_refused(journal, value):
+    journal.close()
+    text = f'{{"target": {value}}}'
+    connection = sqlite3.connect(journal.path, isolation_level=None)
+    connection.execute("UPDATE about SET text = ?, crc = ?", (text, _crc(text)))
+    connection.close()
+    with pytest.raises(JournalError, match=f"{journal.path.name} is damaged"):
         Journal.open(journal.path)
 
 

@@ -11,11 +11,12 @@ import pytest
 from journals import no_room, random_rows
 from live_maps import SURVEY, Hand, direct_bytes, live, survey_rows, until
 from streams import assert_same_map_files
-from wgpr.io import files
+from wgpr.io import files, store
 from wgpr.io.journal import JournalFullError
+from wgpr.io.store import JOURNAL, SNAPSHOT
 from wgpr.service import livemap
 from wgpr.service.errors import ServiceError
-from wgpr.service.livemap import JOURNAL, SNAPSHOT, create_folder, open_folder
+from wgpr.service.livemap import create_folder, open_folder
 from wgpr.service.writer import Learn, Open, Save, _carried_out
 
 ROWS = survey_rows()
@@ -57,7 +58,7 @@ class Gate:
 
     def __call__(self, *arguments):
         self.is_reached.set()
-        assert self._opened.wait(30)
+        assert self._opened.wait(120)
         return self._function(*arguments)
 
     def open(self):
@@ -80,14 +81,14 @@ def test_rows_are_on_the_disk_before_they_are_acknowledged(folder, hand):
             assert (await request).last == 5
 
     asyncio.run(scenario())
-    assert open_folder(folder).journal.n_rows == 5
+    assert open_folder(folder).store.journal.n_rows == 5
 
 
 def test_requests_that_wait_are_written_with_one_commit(folder, hand):
     async def scenario():
         async with live(folder, hand) as live_map:
             commits, append = [], live_map._journal.append
-            live_map._journal.append = gate = Gate(lambda entries: commits.append(len(entries)) or append(entries))
+            live_map._journal.append = gate = Gate(lambda entries, _: commits.append(len(entries)) or append(entries))
             requests = [asyncio.create_task(live_map.accept(ROWS[:1], None))]
             await until(gate.is_reached.is_set)
             requests += [asyncio.create_task(live_map.accept(ROWS[n : n + 1], None)) for n in range(1, 8)]
@@ -230,8 +231,8 @@ def test_a_snapshot_trims_the_journal(folder, hand):
     asyncio.run(scenario())
     assert_same_map_files((folder / SNAPSHOT).read_bytes(), direct_bytes(ROWS[:60]))
     opened = open_folder(folder)
-    assert [(record.first, record.last) for record in opened.journal.records()] == [(60, 65)]
-    opened.journal.close()
+    assert [(record.first, record.last) for record in opened.store.journal.records()] == [(60, 65)]
+    opened.store.journal.close()
 
 
 def test_a_snapshot_is_made_after_many_rows_and_after_some_time(folder, hand, monkeypatch):
@@ -305,7 +306,7 @@ def test_finishing_learns_all_and_saves_it(folder, hand):
             await hand.learn(live_map, len(ROWS))
             await until(lambda: kinds(hand) == [Save])
             hand.carry_out(live_map)
-            await asyncio.wait_for(finishing, 10)
+            await asyncio.wait_for(finishing, 60)
 
     asyncio.run(scenario())
     assert_same_map_files((folder / SNAPSHOT).read_bytes(), direct_bytes(ROWS))
@@ -357,8 +358,8 @@ def test_a_commit_that_ends_after_the_death_is_learned_after_the_others(folder, 
 
 def test_a_snapshot_that_is_written_during_the_death_is_not_learned_twice(folder, hand, monkeypatch):
     """The new process reads the snapshot later, so the rows that it gets must be those after that snapshot."""
-    gate = Gate(livemap.write_file)
-    monkeypatch.setattr(livemap, "write_file", gate)
+    gate = Gate(store.write_file)
+    monkeypatch.setattr(store, "write_file", gate)
 
     async def scenario():
         async with live(folder, hand) as live_map:
@@ -439,7 +440,7 @@ def test_a_writer_that_always_dies_of_the_same_rows_fails_the_map(folder, hand):
             assert refused.value.status_code == 503
 
     asyncio.run(scenario())
-    assert open_folder(folder).journal.n_rows == 20
+    assert open_folder(folder).store.journal.n_rows == 20
 
 
 def test_deaths_between_which_rows_are_learned_do_not_add_up(folder, hand):
@@ -472,7 +473,7 @@ def test_rows_that_cannot_be_learned_fail_the_map_and_stay(folder, hand, monkeyp
             with pytest.raises(ServiceError, match="the rows are on the disk") as waited:
                 await live_map.wait_until_learned(20)
             assert waited.value.status_code == 503
-            await asyncio.wait_for(live_map.finish(), 10)
+            await asyncio.wait_for(live_map.finish(), 60)
         monkeypatch.undo()
         again = Hand()
         async with live(folder, again) as live_map:
@@ -494,10 +495,10 @@ def test_a_map_that_cannot_be_saved_can_be_closed(folder, hand, monkeypatch):
             await hand.learn(live_map, 20)
             live_map.save_if_changed()
             hand.carry_out(live_map)
-            await asyncio.wait_for(live_map.finish(), 10)
+            await asyncio.wait_for(live_map.finish(), 60)
 
     asyncio.run(scenario())
-    assert open_folder(folder).journal.n_rows == 20
+    assert open_folder(folder).store.journal.n_rows == 20
 
 
 def test_the_writer_refuses_rows_that_do_not_follow():
@@ -546,10 +547,10 @@ def test_after_a_failure_nothing_is_acknowledged(folder, hand, error):
                 assert refused.value.status_code == 503
             assert live_map.required_model().n_samples_seen_ == 20  # and it answers
             assert not live_map.is_ready
-            await asyncio.wait_for(live_map.finish(), 10)
+            await asyncio.wait_for(live_map.finish(), 60)
 
     asyncio.run(scenario())
-    assert open_folder(folder).journal.n_rows == 20
+    assert open_folder(folder).store.journal.n_rows == 20
 
 
 def test_a_journal_that_cannot_be_read_fails_the_map(folder, hand):
@@ -587,7 +588,7 @@ def test_a_map_is_closed_after_the_commit_that_is_written(folder, hand):
         assert [getattr(result, "status_code", 202) for result in results] == [202, 503, 503]
 
     asyncio.run(scenario())
-    assert open_folder(folder).journal.n_rows == 10
+    assert open_folder(folder).store.journal.n_rows == 10
 
 
 # Folders
@@ -615,7 +616,7 @@ def test_the_seed_is_fixed_when_the_map_is_made(folder):
     create_folder(folder, SURVEY.model_copy(update={"settings": {}}))
     opened = open_folder(folder)
     assert isinstance(opened.definition.settings["random_state"], int)
-    opened.journal.close()
+    opened.store.journal.close()
 
 
 def test_a_snapshot_that_was_put_there_is_served_and_learns(folder, hand):
@@ -654,7 +655,7 @@ def test_a_snapshot_without_the_rows_after_it_is_refused(folder, hand):
     with pytest.raises(ValueError, match=r"lacks rows after the first 0"):
         open_folder(folder)
     (folder / SNAPSHOT).write_bytes(last)
-    open_folder(folder).journal.close()
+    open_folder(folder).store.journal.close()
 
 
 def test_files_that_a_crash_left_unfinished_are_removed(folder, monkeypatch):
@@ -670,7 +671,7 @@ def test_files_that_a_crash_left_unfinished_are_removed(folder, monkeypatch):
     monkeypatch.undo()
     (folder / ".git").write_text("of somebody else")
     assert len(list(folder.iterdir())) == 3
-    open_folder(folder).journal.close()
+    open_folder(folder).store.journal.close()
     assert sorted(path.name for path in folder.iterdir()) == [".git", JOURNAL]
 
 

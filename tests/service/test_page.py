@@ -23,7 +23,7 @@ if BROWSER is None:
 sync_api = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.xdist_group("browser")  # one browser and one service for all of them
 
-SECONDS = 60_000  # a busy machine is slow; what must not happen is checked at once
+SECONDS = 120_000  # a busy machine is slow; what must not happen is checked at once
 NAMES_OF_THREE = ["lon", "lat", "depth", "temperature"]
 
 
@@ -138,10 +138,10 @@ def test_rows_that_a_client_posts_appear_without_reload(open_page, service):
 
 def wait_for_other_colours(page, before):
     """Until the mean colour is not that of the pixels before; an error if it takes too long."""
-    for _ in range(100):
+    for _ in range(600):
         if pixels(page)[1:] != before[1:]:
             return
-        page.wait_for_timeout(100)
+        page.wait_for_timeout(POLLING)
     raise AssertionError("the colours stay as they were")
 
 
@@ -154,9 +154,10 @@ def test_only_tiles_on_changed_ground_are_fetched(open_page, service):
     n_tiles = page.locator("canvas.leaflet-tile").count()
     fetched = []
     page.on("response", lambda response: "/tiles/" in response.url and fetched.append(response.status))
-    learn(service.client, path, [[1.0, 1.0, 5.0]])
+    with page.expect_response(lambda response: "/tiles/" in response.url):
+        learn(service.client, path, [[1.0, 1.0, 5.0]])
     page.wait_for_function("() => document.querySelector('#rows').innerText === '2,001'")
-    page.wait_for_timeout(1500)
+    page.wait_for_timeout(1000)  # tiles that should not be fetched
     assert 0 < len(fetched) < n_tiles
 
 
@@ -165,8 +166,10 @@ def test_layers_switch(open_page):
     wait_until_drawn(page)
     seen = [pixels(page)[1:]]
     for layer in ("std", "model"):
+        before = pixels(page)
         page.check(f"input[value={layer}]")
-        page.wait_for_timeout(300)
+        wait_for_other_colours(page, before)
+        wait_for_a_frame(page)
         seen.append(pixels(page)[1:])
     assert len({tuple(np.round(colour, 1)) for colour in seen}) == 3
     assert page.locator("#legend").is_hidden()  # numbers of models have no scale
@@ -246,7 +249,7 @@ def test_degrees_have_the_shape_of_the_ground(open_page, service):
     metres, unit = bar.inner_text().split()
     tiles = "[...document.querySelectorAll('canvas.leaflet-tile')]"
     page.wait_for_function(f"() => {tiles}.every((canvas) => canvas.dataset.nodes)")
-    page.wait_for_timeout(100)  # until the next frame is drawn
+    wait_for_a_frame(page)
     ground = page.evaluate("""() => {  // the drawn ground from west to east, in pixels
         const columns = [...document.querySelectorAll("canvas.leaflet-tile")].flatMap((canvas) => {
             const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -285,7 +288,7 @@ def legend_numbers(page):
     return [float(text) for text in page.locator("#legend span").all_inner_texts()]
 
 
-@pytest.mark.parametrize("across", [0.0, 1e-9, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("across", [0.0, 1e-4, 1e-2])
 def test_one_survey_line_is_drawn_as_a_strip(open_page, service, across):
     name = f"transect{across:g}"
     learn(service.client, make_map(service.client, name), transect(60, across))
@@ -403,6 +406,7 @@ def test_a_map_without_forecasts_or_track_shows_none(browser, tmp_path):
     with running(tmp_path) as service:
         learn(service.client, make_map(service.client, "geo"), survey(100))
         page = browser.new_page()
+        page.set_default_timeout(SECONDS)
         page.goto(f"{service.url}/#geo")
         page.wait_for_function("() => document.querySelector('#coverage').innerText.includes('%')")
         page.wait_for_function(HAS_TRACK, polling=POLLING)
@@ -457,6 +461,7 @@ def test_the_page_comes_back_when_the_service_is_started_again(browser, tmp_path
     with running(tmp_path) as first:
         learn(first.client, make_map(first.client, "lake"), survey(100))
         page = browser.new_page()
+        page.set_default_timeout(SECONDS)
         page.goto(first.url)
         page.wait_for_function("() => document.querySelector('#status').innerText === 'live'")
         port = first.port
@@ -472,6 +477,7 @@ def test_a_service_with_a_token_asks_for_it(browser, tmp_path):
     with running(tmp_path, token="a token of the test") as service:
         learn(service.client, make_map(service.client, "lake"), survey(50))
         page = browser.new_page()
+        page.set_default_timeout(SECONDS)
         page.goto(service.url)
         page.wait_for_selector("dialog[open]")
         page.fill("dialog input", "a token of the test")

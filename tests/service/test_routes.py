@@ -100,6 +100,23 @@ def test_a_map_speaks_the_coordinates_of_its_rows(client):
     assert_problem(client.put("/maps/other", json={"inputs": ["a", "b"], "target": "c", "crs": "/etc/passwd"}), 422)
 
 
+def test_places_far_from_where_the_system_is_used_are_refused(client):
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    rows = np.array(survey(30)) + np.array([450_000.0, 4_900_000.0, 0.0])
+    path = make_map(client, "projected", crs="EPSG:32618")
+    swapped, degrees = as_csv(rows[:, [1, 0, 2]]), "east,north,depth\n-76.3,44.5,3\n"
+    for body, part in ((swapped, "easting and northing are swapped"), (degrees, "use the crs EPSG:4326")):
+        problem = assert_problem(send(client, f"{path}/rows", body), 422, part, "correct it, or use force=true")
+        assert (problem["line"], problem["column"]) == (2, "east")
+    assert n_rows(client, path)[0] == 0
+    assert send(client, f"{path}/rows", as_csv(rows)).status_code == 202
+    assert_problem(send(client, f"{path}/rows", swapped), 422, "easting and northing are swapped")
+    assert client.delete(path).status_code == 204
+    path = make_map(client, "projected", crs="EPSG:32618")
+    assert send(client, f"{path}/rows?force=true", swapped).status_code == 202
+    assert client.delete(path).status_code == 204
+
+
 @pytest.mark.parametrize("settings", [{}, {"random_state": None}])
 def test_a_map_without_a_seed_gets_one_and_is_the_same_without(client, settings):
     path = make_map(client, "no-seed", settings=settings)
@@ -557,7 +574,7 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
         ({"width": 1, "height": 5}, "width"),
         ({"spacing": 0}, "spacing"),
         ({"spacing": "nan"}, "spacing"),
-        ({"at": "depth=1"}, "one of east, north"),
+        ({"at": "depth=1"}, "one of the names east, north"),
         ({"at": "east"}, "NAME=VALUE"),
         ({"at": ["east=1", "north=1"]}, "fixes every input"),
         ({"layer": "x"}, "layer"),
@@ -686,7 +703,7 @@ def test_the_description_is_openapi_31(client):
     assert description["openapi"].startswith("3.1")
     assert description["info"]["version"] == wgpr.__version__
     operations = [(path, method) for path, item in description["paths"].items() for method in item]
-    assert len(operations) == len(set(operations)) == 23
+    assert len(operations) == len(set(operations)) == 24
     text = json.dumps(description)
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', text):
         assert reference in description["components"]["schemas"]

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from service_process import service_process
 from wgpr.cli import app as cli
 from wgpr.io.files import locked
 from wgpr.io.journal import Journal
+from wgpr.service import server
+from wgpr.service.catalogue import Catalogue
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 TOKEN = "correct-horse-battery-staple"
@@ -109,6 +111,21 @@ def serving(folder, *arguments, **environment):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
+def test_a_signal_that_comes_while_maps_are_opened_stops_the_service(tmp_path, monkeypatch):
+    opened = Catalogue.opened
+
+    @asynccontextmanager
+    async def interrupted(self):
+        async with opened(self) as catalogue:
+            signal.raise_signal(signal.SIGINT)
+            yield catalogue
+
+    monkeypatch.setattr(Catalogue, "opened", interrupted)
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    server.serve(tmp_path, server.Address(port=0))  # it returns
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
 def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url), new_client(url, headers=headers) as client:
@@ -129,7 +146,7 @@ def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
 
 def test_answers_are_sent_at_once(service):
     """Without TCP_NODELAY an answer waits 40 ms for the client to confirm its headers."""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30.0) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=120.0) as connection:
         connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         connection.recv(1)
         sockets = [each.transport.get_extra_info("socket") for each in service.server.server_state.connections]
@@ -144,3 +161,20 @@ def test_a_second_service_of_a_folder_says_so_and_ends(tmp_path):
         with pytest.raises(RuntimeError, match="another wgpr serve uses"):
             address()
         assert second.exitcode == 1
+
+
+def test_map_files_that_are_not_served_are_named(tmp_path):
+    folder = tmp_path / "surveys"
+    folder.mkdir()
+    wgpr.WGPRegressor(random_state=0).fit([[0.0], [1.0]], [1.0, 2.0]).save(folder / "lake.map")
+    (folder / "two words.map").write_text("no map")
+    with service_process(folder) as (address, _):
+        address()
+    said = next(tmp_path.glob("surveys.*.log")).read_text()
+    commands = re.findall("run (mkdir .*), and start again", said)
+    assert f"{folder / 'two words.map'} is not served" in said
+    assert commands[0] == f"mkdir {folder / 'lake'} && cp {folder / 'lake.map'} {folder / 'lake' / 'snapshot.map'}"
+    assert "NAME/snapshot.map" in commands[1]
+    subprocess.run(commands[0], shell=True, check=True)
+    with service_process(folder) as (address, _), new_client(address()) as client:
+        assert client.get("/maps/lake").json()["rows_seen"] == 2

@@ -110,7 +110,7 @@ def process():
     """A process that learns, and the list of its replies; None at the end of the list when it has ended."""
     replies = Queue()
     writer = Writer(replies.put)
-    yield writer, lambda: replies.get(timeout=60)
+    yield writer, lambda: replies.get(timeout=120)
     writer.close()
 
 

@@ -78,14 +78,23 @@ def exit_unless(is_success: bool) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that what is learned can be saved."""
+def interruptible() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that what is learned can be saved.
 
-    def interrupt(*_: object) -> None:
+    Yields a function that raises it again, to be called from time to time: a library may have swallowed it.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        received.append(number)
         raise KeyboardInterrupt
 
-    with _handled(_STOP[1:], interrupt):
-        yield
+    def raise_if_interrupted() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    with _handled(_STOP, interrupt):
+        yield raise_if_interrupted
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import format_count, inform, progress_bar, warn
-from wgpr.cli.lengths import parse_spacing, plan_nodes
-from wgpr.cli.query import learn_waiting_rows
+from wgpr.cli.console import format_count, inform, progress_bar
+from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.query import learn_waiting_rows, warn_without_system
 from wgpr.cli.saving import read_map
 from wgpr.io.contours import contours_of, write_geojson, write_geopackage
 from wgpr.io.coordinates import coordinates
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, masked, predict_plan, target_name
+from wgpr.io.grids import input_names, masked, plan_grid, predict_plan, target_name
 from wgpr.io.rasters import Mask
 from wgpr.labels import Label
 
@@ -41,7 +41,7 @@ def contours(
     with opt.errors_of_usage():
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
-        plan = plan_nodes(model, edges, steps, fixed)
+        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
         if len(plan.axes) != 2:
             raise ValueError(f"contours have two inputs that vary, and here {len(plan.axes)} do; use --at")
     learn_waiting_rows(model)
@@ -55,8 +55,7 @@ def contours(
     if not lines:
         raise ValueError("there is no line: the map has no such level; use a smaller --interval or another --base")
     known, name = coordinates(model), Label.parsed(target_name(model)).name
-    if known is None:
-        warn("the map has no coordinate reference system, so a GIS cannot place the lines; use wgpr fit with --crs")
+    warn_without_system(model, map_file, "the lines")
     write = write_geojson if output.suffix.lower() == ".geojson" else write_geopackage
     with replace_file(output) as temporary:
         write(temporary, lines, name, known)

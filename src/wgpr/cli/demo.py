@@ -1,7 +1,10 @@
 """The demo: WGPR, one streaming Gaussian process and linear interpolation on one survey, with a report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -15,19 +18,18 @@ from rich.text import Text
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import QhullError
 
-from wgpr import plots, report
+from wgpr import plots
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, format_count, inform, progress_bar, stderr, stdout
 from wgpr.cli.learn import choose_columns
 from wgpr.cli.query import read_all
-from wgpr.cli.settings import open_table, read_configuration
+from wgpr.cli.settings import open_table
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
 from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.io.files import write_file
 from wgpr.io.grids import predict_one_output
 from wgpr.metrics import Scores, scores
-from wgpr.report import Picture, Section
 from wgpr.survey import Survey, fly, hold_out, jacksboro
 
 WGPR, ONE_GP, INTERPOLATION = "WGPR", "one streaming GP", "linear interpolation"
@@ -52,6 +54,24 @@ _LEGEND = (
 )
 _MAP = "The prediction of WGPR, its uncertainty, its local models, and the history of its decisions."
 _CALIBRATION = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1rem/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; }}
+p {{ max-width: 44rem; }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
+th, td {{ padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }}
+th:first-child {{ text-align: left; }}
+figure {{ margin: 1.5rem 0; }}
+img {{ max-width: 100%; background: white; border-radius: .3rem; }}
+</style></head>
+<body><h1>{title}</h1>
+{body}
+</body></html>
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +114,8 @@ def demo(
     if output.is_file():
         raise UsageError(f"{output} is a file and the report needs a folder; name another with -o")
     if data:
-        configuration = read_configuration()
-        table = open_table(data, tables, configuration.table)
-        *inputs, target = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y)
+        table = open_table(data, tables)
+        *inputs, target = choose_columns(table, opt.split_names(x), y)
         rows = read_all(table, [*inputs, target])[: _QUICK_ROWS if quick else None]
         names: dict[str, Any] = {"input_names": tuple(inputs), "target_name": target}
         survey = hold_out(rows[:, :-1], rows[:, -1], **names, random_state=seed)
@@ -121,14 +140,14 @@ def run_demo(folder: Path, survey: Survey, seed: int = 0) -> tuple[MethodResult,
     results = compare_methods(survey, methods(seed))
     table, model = results_table(survey, results), results[0].model
     assert model is not None
-    _print_table(table)
+    note = f"Held out: {survey.held_out}. {_LEGEND}"
+    _print_table(table, note)
     source = _OWN_ROWS if survey.terrain is None else _TERRAIN
-    paragraphs = [source.format(n_rows=len(survey.y)), _PROCEDURE]
     page, map_file = folder / "report.html", folder / "wgpr.map"
     with stderr.status("drawing the report"):
-        pictures = Section("Pictures", _pictures(survey, results[0], model))
-        sections = [Section("Survey and methods", paragraphs), Section("Results", [table]), pictures]
-        text = report.html_page(survey.name, sections, footer="Made by wgpr demo.")
+        parts = [_paragraph(source.format(n_rows=len(survey.y))), _paragraph(_PROCEDURE), _html_table(table)]
+        parts += [_paragraph(note), *(_html_picture(*each) for each in _pictures(survey, results[0], model))]
+        text = _PAGE.format(title=escape(survey.name), body="\n".join(parts))
     folder.mkdir(parents=True, exist_ok=True)
     write_file(page, text.encode())
     model.save(map_file)
@@ -174,6 +193,7 @@ def _learn(survey: Survey, name: str, model: OnlineRegressor) -> float:
 
 
 def _interpolation_result(survey: Survey) -> MethodResult:
+    interpolator(survey.X[:10], survey.y[:10])  # what it imports is not learning
     started = perf_counter()
     interpolate = interpolator(survey.X, survey.y)
     seconds, mean = perf_counter() - started, interpolate(survey.X_test)
@@ -200,8 +220,8 @@ def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
     return interpolate
 
 
-def results_table(survey: Survey, results: Sequence[MethodResult]) -> report.Table:
-    """A row for each method."""
+def results_table(survey: Survey, results: Sequence[MethodResult]) -> list[tuple[str, ...]]:
+    """The names of the columns, and a row for each method."""
     unit = f" [{survey.unit}]" if survey.unit else ""
     headers = ("", f"RMSE{unit}", "NLPD", "in 95 %", "models", "seconds", "compact map [kB]")
     rows = [
@@ -216,16 +236,16 @@ def results_table(survey: Survey, results: Sequence[MethodResult]) -> report.Tab
         )
         for result in results
     ]
-    return report.Table("Errors at the held-out points.", headers, rows, f"Held out: {survey.held_out}. {_LEGEND}")
+    return [headers, *rows]
 
 
-def _print_table(table: report.Table) -> None:
+def _print_table(table: Sequence[Sequence[str]], note: str) -> None:
     grid = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, header in enumerate(table.headers):
+    for number, header in enumerate(table[0]):
         grid.add_column(Text(header), justify="right" if number else "left", no_wrap=True)
-    for cells in table.rows:
+    for cells in table[1:]:
         grid.add_row(*map(Text, cells))
-    stdout.print(grid, Text(table.note))
+    stdout.print(grid, Text(note))
 
 
 def _cell(value: float | None, form: str) -> str:
@@ -241,17 +261,39 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
-def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> list[Picture]:
-    """The map and its history, the truth if it is known, and the calibration."""
-    pictures = [Picture("map", plots.summary_figure(model), _MAP, "The map of WGPR, and its history.", is_wide=True)]
+def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> Iterable[tuple[Figure, str]]:
+    """The map and its history, the truth if it is known, and the calibration, with their captions."""
+    yield plots.summary_figure(model), _MAP
     if survey.terrain is not None:
         figure = Figure(figsize=(6.0, 5.2), layout="constrained")
         ax = plots.plot_field(
             survey.terrain.elevation, survey.terrain.region, ax=figure.subplots(), label=survey.target_name
         )
         ax.set(xlabel=survey.input_names[0], ylabel=survey.input_names[1])
-        pictures.append(Picture("truth", figure, "The truth.", "Map of the true elevation."))
+        yield figure, "The truth."
     figure = Figure(figsize=(6.0, 5.2), layout="constrained")
     assert wgpr.std is not None
     plots.plot_calibration(survey.y_test, wgpr.mean, wgpr.std, ax=figure.subplots())
-    return [*pictures, Picture("calibration", figure, _CALIBRATION, "Observed against nominal coverage.")]
+    yield figure, _CALIBRATION
+
+
+# The report
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
+def _html_table(table: Sequence[Sequence[str]]) -> str:
+    rows = [
+        "".join(f"<{'td' if row and column else 'th'}>{escape(cell)}" for column, cell in enumerate(cells))
+        for row, cells in enumerate(table)
+    ]
+    return f"<table><tr>{'<tr>'.join(rows)}</table>"
+
+
+def _html_picture(figure: Figure, caption: str) -> str:
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{b64encode(file.getvalue()).decode()}">'
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -1,6 +1,7 @@
 """Which coordinate reference system a new map has: as the user says, as the file says, or as names of columns say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +9,18 @@ from wgpr.cli import options as opt
 from wgpr.cli.console import inform, warn
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import NONE, WGS84, coordinates_of, has_pyproj, named_degrees, recognised
+from wgpr.io.coordinates import (
+    NONE,
+    WGS84,
+    coordinates,
+    coordinates_of,
+    has_pyproj,
+    named_degrees,
+    recognised,
+    user_bounds,
+)
+from wgpr.io.grids import input_names
+from wgpr.io.known_range import first_out_of_area
 from wgpr.io.tables import Table
 
 
@@ -46,3 +58,23 @@ def choose_crs_of_table(model: EnsembleRegressor, crs: str, table: Table, inputs
     """Give a new model the coordinates of a table. inputs : its columns that are learned."""
     rows = np.column_stack([*table.peek(inputs).values()]) if crs.lower() != NONE else np.empty((0, len(inputs)))
     choose_crs(model, crs, table.crs, inputs, rows)
+
+
+def add_crs(model: EnsembleRegressor, crs: str) -> None:
+    """Give a map that was learned as it is the projected system that its inputs are in, and say so.
+
+    A map that has this system stays as it is, so that a command can be repeated.
+    """
+    inputs = input_names(model)
+    with opt.errors_of_usage("--crs: "):
+        known = replace(coordinates_of(crs, inputs), origin=(0.0, 0.0))
+        if (own := coordinates(model)) is not None:
+            if own.name == known.name:
+                return
+            raise ValueError(f"the map has a system, {own.name}, and keeps it; leave out --crs")
+        if not known.is_metric:
+            raise ValueError(f"{known.name} is not in metres, in which a map is learned; use wgpr fit --crs {crs}")
+        if (fault := first_out_of_area(user_bounds(model), known)) is not None:
+            raise ValueError(f"the map has places at {fault.values}, {fault.text}")
+    model.crs_, model.feature_names_in_ = known, np.array(known.model_names, dtype=object)
+    inform(f"coordinates {', '.join(inputs[column] for column in known.columns)}: {known}")

@@ -16,6 +16,7 @@ from wgpr.cli.console import UsageError, inform
 from wgpr.cli.lines import Line
 from wgpr.cli.session import Session
 from wgpr.io.nmea import NmeaDecoder
+from wgpr.io.tables import TableError
 from wgpr.io.track import COLUMNS, Row
 
 # Bytes of a piece, and when it was received if that is known.
@@ -28,7 +29,7 @@ _MOST_WAITING, _MOST_TOGETHER = 100_000, 1000  # pieces
 _LOCAL = "127.0.0.1"
 
 
-def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[Line]]:
+def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
     """Rows of an instrument as lines of a stream, in lists as they arrive; an empty list if nothing does.
 
     What is left out is counted, and told at the end.
@@ -39,7 +40,9 @@ def nmea_lines(session: Session, address: str, *, force: bool) -> Iterator[list[
         with _opened(address) as arrivals:
             for rows in _rows(arrivals, decoder):
                 lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
-                yield from session.good_lines(lines, [], force=force)
+                yield from session.good_lines(lines, [])
+        if lack := decoder.lack():
+            raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:
         for sentence in decoder.problems.sentences(session.left_out.place, "line"):
             inform(sentence)

@@ -27,10 +27,11 @@ from wgpr.cli.console import (
     uninterrupted,
     warn,
 )
-from wgpr.cli.georeference import choose_crs_of_table
-from wgpr.cli.plausibility import TableCheck, note_tables
+from wgpr.cli.georeference import add_crs, choose_crs_of_table
+from wgpr.cli.plausibility import TableCheck
+from wgpr.cli.repetition import note_tables
 from wgpr.cli.saving import MapWriter, map_writer, read_map
-from wgpr.cli.settings import make_estimator, open_table, read_configuration
+from wgpr.cli.settings import make_estimator, open_table
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.journal import JournalFailedError, JournalFullError
@@ -58,9 +59,8 @@ def fit(
     x: opt.X = "",
     y: opt.Y = "",
     weight: opt.Weight = "",
-    method: opt.Method = "",
+    method: opt.Method = "wgpr",
     setting: opt.Settings = [],  # noqa: B006
-    config: opt.Config = None,
     skip: opt.Skip = 0,
     shards: opt.Shards = 1,
     engine: opt.EngineName = "processes",
@@ -79,14 +79,13 @@ def fit(
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
-    configuration = read_configuration(config)
-    model = make_estimator(configuration, method, setting)
+    model = make_estimator(method, setting)
     require_weights(model, weight)
     opt.check_output(output, *expand(data))
     with map_writer(output) as writer, _fleet(model, shards, engine, address, folder) as fleet:
-        table = open_table(data, tables, configuration.table)
-        columns = choose_columns(table, opt.split_names(x) or configuration.x, y or configuration.y, weight)
-        choose_crs_of_table(model, crs or configuration.crs, table, columns[: -1 - bool(weight)])
+        table = open_table(data, tables)
+        columns = choose_columns(table, opt.split_names(x), y, weight)
+        choose_crs_of_table(model, crs, table, columns[: -1 - bool(weight)])
         weights = bool(weight)
         exit_unless(
             learn_table(model, table, columns, writer, has_weights=weights, skip=skip, force=force, fleet=fleet)
@@ -124,6 +123,7 @@ def update(
     weight: opt.Weight = "",
     skip: opt.Skip = 0,
     force: opt.Force = False,
+    crs: opt.CrsOfMap = "",
     *,
     tables: dict[str, Any],
 ) -> None:
@@ -133,20 +133,27 @@ def update(
     errors unless --force is given. If the command is killed, the rows that it has taken are in a journal beside the
     map. The next one learns them first, also without DATA.
 
-    Example: `wgpr update lake.map tuesday.csv`
+    Examples: `wgpr update lake.map tuesday.csv`, `wgpr update lake.map --crs EPSG:32618`
     """
     opt.check_output(output or map_file, *expand(data))
     is_in_place = output is None or os.path.realpath(output) == os.path.realpath(map_file)
     with map_writer(output or map_file, continues=is_in_place) as writer:
-        if not data:
+        if not data and not crs:
             _learn_journal(writer, is_in_place)
             return
-        table = open_table(data, tables)
+        table = open_table(data, tables) if data else None
         model = writer.load() if is_in_place else read_map(map_file)
+        if crs:
+            add_crs(model, crs)
+        if table is None:
+            writer.save(model)
+            return
         require_online(model)
         require_weights(model, weight)
         columns = columns_of_map(model, table, opt.split_names(x), y or None, weight)
         announce_columns(columns, columns, columns[-1], has_weights=bool(weight))  # the map names them
+        if crs and is_in_place:
+            writer.checkpoint(model)  # rows in the journal continue a map that has the system
         are_learned = learn_table(
             model,
             table,
@@ -221,7 +228,12 @@ def learn_table(
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check = TableCheck(model, force=force, has_weights=has_weights, skip=skip)
-    with interruptible():
+    with interruptible() as raise_if_interrupted:
+
+        def passing(chunk: Chunk) -> Chunk:
+            raise_if_interrupted()
+            return check.passing(chunk)
+
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
             if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
@@ -229,6 +241,7 @@ def learn_table(
             chunks = _chunks_after(skip, table.chunks(columns, _PIECE))
             if table.is_pipe:
                 chunks = map(check.add_of_pipe, chunks)
+            chunks = map(passing, chunks)
             if fleet is None:
                 _learn(model, check, chunks, columns, writer if has_journal else None)
             else:
@@ -242,8 +255,8 @@ def learn_table(
     n_rows = n_seen(model) - n_before
     if not n_rows:
         reason = stopped_by or f"there are no rows beyond the first {skip:,} (--skip)"
-        raise TableError(f"{reason}; nothing was learned and no map was written")
-    note_tables(model, check.tables, n_rows)
+        raise TableError(f"{reason}; nothing was learned")
+    note_tables(model, check.learned_tables(n_rows))
     _print_result(model, table, n_rows, time.perf_counter() - started)
     writer.save(model)
     if stopped_by:
@@ -293,8 +306,8 @@ def _learn(
         for chunk in chunks:
             rows, weights = check.split(chunk)
             if journal is not None:
-                names, has_weights = columns[: rows.shape[1]], weights is not None
-                journal.keep(chunk.values, model, names, has_weights=has_weights, tables=check.tables)
+                names, tables = columns[: rows.shape[1]], check.learned_tables(least=1)
+                journal.keep(chunk.values, model, names, has_weights=weights is not None, tables=tables)
             learn_rows(model, rows, weights, columns)
             n_learned += len(chunk.values)
             show(n_learned, _progress(n_learned, started, format_count(model.n_models_, "model")))

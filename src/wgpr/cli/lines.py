@@ -43,26 +43,27 @@ class LeftOut:
     """Tells which lines are left out: the first ones one by one, and the number of all at the end.
 
     place : what the lines are of, such as standard input. strict : a line that would be left out is an error.
+    n_lines : left out so far.
     """
 
     def __init__(self, place: str = "standard input", *, strict: bool = False) -> None:
-        self.place, self.strict, self._n_lines = place, strict, 0
+        self.place, self.strict, self.n_lines = place, strict, 0
 
     def add(self, number: int, error: LineError) -> None:
         """Leave out a line, and say why."""
         line = f"{self.place}, line {number} {error}"
         if self.strict:
             raise LineError(f"{line}; correct it") from error
-        self._n_lines += 1
-        if self._n_lines <= _MOST_TOLD:
+        self.n_lines += 1
+        if self.n_lines <= _MOST_TOLD:
             inform(f"{line}; it is left out")
-        elif self._n_lines == _MOST_TOLD + 1:
+        elif self.n_lines == _MOST_TOLD + 1:
             inform("further such lines are only counted")
 
     def report(self) -> None:
         """Say how many lines were left out, if not all of them were told."""
-        if self._n_lines > _MOST_TOLD:
-            inform(f"{self.place}: {self._n_lines:,} lines were left out")
+        if self.n_lines > _MOST_TOLD:
+            inform(f"{self.place}: {self.n_lines:,} lines were left out")
 
 
 class Line(NamedTuple):
@@ -104,6 +105,11 @@ class LineParser:
         text = text.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):
             return None
+        if "\0" in text:
+            fault = "has a NUL byte, which is no text"
+            if self._has_lines or self._header:
+                raise LineError(fault)
+            raise HeaderError(f"{fault}; send UTF-8, such as by iconv -f UTF-16 -t UTF-8")
         before = self.inputs, self.target, self._header
         try:
             content = _read_json(text) if text.startswith("{") else self._read_csv(text)
@@ -231,7 +237,9 @@ def _parse_number(name: str, value: Any) -> float:
     value = "" if value is None else value
     number = parse_number(value, ".") if isinstance(value, int | float | str) else None
     if number is None:
-        raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number")
+        is_comma = isinstance(value, str) and parse_number(value, ",") is not None
+        hint = " (the decimal mark must be a point; wgpr update MAP - takes commas too)" if is_comma else ""
+        raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number{hint}")
     if isnan(number):
         raise LineError(f"has no {name}" + (f": {value} is not a number" if value != "" else ""))
     if abs(number) > LARGEST:

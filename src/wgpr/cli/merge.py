@@ -29,9 +29,9 @@ def merge(
 ) -> None:
     """Make one map of several, such as those of the robots of a fleet.
 
-    Where maps overlap, their knowledge is united, and rows that several have count once. Where they contradict each
-    other, the new map is uncertain. It has the settings of the first. All maps must be of the default method and have
-    the same inputs, target and kernel.
+    Where maps overlap, their knowledge is united. Rows that several have count once, as long as no map has thinned
+    them. Where maps contradict each other, the new one is uncertain. It has the settings of the first. All maps must be
+    of the default method and have the same inputs, target and kernel.
 
     Example: `wgpr merge monday.map tuesday.map -o both.map --align`
     """

@@ -57,7 +57,6 @@ Settings = Annotated[
     list[str],
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting of the method, see 'wgpr settings'. Repeatable."),
 ]
-Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file. By default wgpr.toml, if it exists.")]
 Crs = Annotated[
     str,
     typer.Option(
@@ -66,6 +65,15 @@ Crs = Annotated[
         help="Coordinate reference system of x and y: EPSG:4326, WKT, or a .prj file. Degrees are learned in metres. "
         "By default that of the file, or EPSG:4326 for columns with names such as lon and lat; 'none' learns them as "
         "they are. Needs wgpr[geo].",
+    ),
+]
+CrsOfMap = Annotated[
+    str,
+    typer.Option(
+        "--crs",
+        metavar="SYSTEM",
+        help="Say in which projected system the inputs of the map are, if it was learned without one: EPSG:32618, WKT, "
+        "or a .prj file. The unit must be the metre. DATA may be left out. Needs wgpr[geo].",
     ),
 ]
 Region = Annotated[
@@ -157,16 +165,10 @@ def parse_numbers(option: str, text: str) -> list[float] | None:
 
 def parse_fixed_inputs(pairs: Sequence[str], inputs: Sequence[str]) -> dict[int, float] | None:
     """Values by column, from `NAME=VALUE` pairs; a name may also be a number from 1. None if there are no pairs."""
-    keys, fixed = [*inputs, *(str(number) for number in range(1, len(inputs) + 1))], {}
-    for pair in pairs:
-        name, _, text = map(str.strip, pair.rpartition("="))
-        if name not in keys:
-            raise UsageError(f"--at needs NAME=VALUE with one of the names {', '.join(inputs)}; got {pair!r}")
-        column, values = keys.index(name) % len(inputs), parse_numbers(f"--at {name}", text) or []
-        if column in fixed or len(values) != 1:
-            raise UsageError(f"--at {name} must be given once, with one number; got {pair!r}")
-        fixed[column] = values[0]
-    return fixed or None
+    from wgpr.io.grids import fixed_from_pairs
+
+    with errors_of_usage("--"):
+        return fixed_from_pairs(inputs, pairs) or None
 
 
 def interval_half_width(level: float) -> float:

@@ -1,21 +1,17 @@
 """Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 
 from wgpr.cli.console import warn
+from wgpr.cli.repetition import MIN_HEAD, Fingerprints, begins_alike
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.tables import Chunk, TableError
 
-# A table is recognised by its first rows. With fewer rows it may be the same by chance.
-_MIN_HEAD, _MAX_HEAD = 10, 32
-_MAX_TABLES = 1000
 _MAX_WARNINGS = 5
 # Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
@@ -38,7 +34,9 @@ class TableCheck:
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
-        self._files: dict[str, tuple[int, str]] = {}  # number of rows before a file, and its fingerprint
+        self._files: set[str] = set()
+        self._n_passed = 0
+        self._tables: dict[str, tuple[int, Fingerprints]] = {}  # with the number of rows before each
         self._extremes: list[Chunk] = []  # rows with the least and greatest values of each chunk, for a new map
 
     def add(self, chunk: Chunk) -> Chunk:
@@ -46,7 +44,7 @@ class TableCheck:
         rows, weights = self.split(chunk)
         if weights is not None:
             _check_weights(chunk, weights)
-        _check_size(chunk)
+        check_size(chunk)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
         self._check_repetition(without_weights)
@@ -115,42 +113,38 @@ class TableCheck:
         """Tell a file that begins with rows that were learned before."""
         if chunk.file in self._files:
             return
-        self._files[chunk.file] = self.n_rows, _fingerprint(chunk.values, _MAX_HEAD)
-        for n_rows, fingerprint in map(str.split, self._learned):
-            if _fingerprint(chunk.values, int(fingerprint.partition(":")[0])) == fingerprint:
-                n_known = self._skip + int(n_rows)
-                remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {n_known})"
-                fault = f"{chunk.file} begins with rows that the map has learned before"
-                self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
-                return
+        self._files.add(chunk.file)
+        if n_rows := begins_alike(chunk.values, self._learned):
+            remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {self._skip + n_rows})"
+            fault = f"{chunk.file} begins with rows that the map has learned before"
+            self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
         if (fault := first_outside(X, self._coordinates, self._known)) is not None:
-            place = f"{chunk.file}, line {chunk.lines[fault.row]}: {fault.values} is {fault.text}"
             remedy = "correct it; all rows must be in the system of the map, which is chosen by wgpr fit --crs"
-            raise TableError(f"{place}; {remedy}")
+            raise TableError(f"{told(chunk, fault)}; {remedy}")
 
-    @property
-    def tables(self) -> list[tuple[int, str]]:
-        """Number of rows before each file, and the fingerprint of its first rows."""
-        return list(self._files.values())
+    def passing(self, chunk: Chunk) -> Chunk:
+        """Take the fingerprints of a chunk that is learned next, and return it."""
+        _, table = self._tables.setdefault(chunk.file, (self._n_passed, Fingerprints()))
+        table.add(self.split(chunk)[0])
+        self._n_passed += len(chunk.values)
+        return chunk
 
-
-def note_tables(
-    model: EnsembleRegressor, tables: Sequence[tuple[int, str]], n_learned: int, least: int = _MIN_HEAD
-) -> None:
-    """Note in a model that it has learned the first `n_learned` rows of some tables, to be recognised later.
-
-    tables : as `TableCheck.tables` has them; least : rows of a table that is noted.
-    """
-    starts = [start for start, _ in tables]
-    ends = [min(end, n_learned) for end in (*starts[1:], n_learned)]
-    files = zip(starts, ends, tables, strict=False)
-    new = [f"{end - start} {print_}" for start, end, (_, print_) in files if end - start >= least]
-    model._learned_tables = (*getattr(model, "_learned_tables", ()), *new)[-_MAX_TABLES:]
+    def learned_tables(self, n_learned: int | None = None, least: int = MIN_HEAD) -> list[str]:
+        """What a map notes that has learned the first `n_learned` rows, by default all that were passed."""
+        n_rows = self._n_passed if n_learned is None else n_learned
+        tables = self._tables.values()
+        return [each for start, table in tables for each in table.noted(min(table.n_rows, n_rows - start), least)]
 
 
-def _check_size(chunk: Chunk) -> None:
+def told(chunk: Chunk, fault: Fault) -> str:
+    """Where a place of a chunk is that cannot be right, and what it is."""
+    return f"{chunk.file}, line {chunk.lines[fault.row]}: {fault.values} is {fault.text}"
+
+
+def check_size(chunk: Chunk) -> None:
+    """Raise an error for a value that no model can take."""
     is_too_large = np.abs(chunk.values) > LARGEST
     if is_too_large.any():
         row, column = np.argwhere(is_too_large)[0].tolist()
@@ -167,9 +161,3 @@ def _check_weights(chunk: Chunk, weights: Array) -> None:
             f"{chunk.file}, line {chunk.lines[row]}, column {chunk.names[-1]!r}: {weights[row]:.15g} is no weight; "
             f"a weight is between {LEAST_WEIGHT:g} and {1.0 / LEAST_WEIGHT:g}; leave out rows of no weight"
         )
-
-
-def _fingerprint(rows: Array, n_head: int) -> str:
-    """The number of rows at the beginning, `n_head` if there are as many, and a hash of these."""
-    head = np.ascontiguousarray(rows[:n_head])
-    return f"{len(head)}:{blake2b(head.tobytes(), digest_size=8).hexdigest()}"

@@ -11,19 +11,23 @@ from rich.table import Table as TextTable
 from wgpr.cli import options as opt
 from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
-from wgpr.cli.lengths import parse_spacing, plan_nodes
+from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.plausibility import check_size, told
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import MOST_NODES, input_names, masked, named, predict_one_output, predict_plan
+from wgpr.io.grids import MOST_NODES, input_names, masked, named, plan_grid, predict_one_output, predict_plan
+from wgpr.io.known_range import KnownRange, first_outside
 from wgpr.io.rasters import MOST_NODES as MOST_RASTER_NODES
 from wgpr.io.rasters import Mask, check_raster, write_raster
 from wgpr.io.rows import ANSWER, answer
-from wgpr.io.tables import Chunk, Table, expand, write_table
+from wgpr.io.tables import Chunk, Table, TableError, expand, write_table
 from wgpr.metrics import RunningScores, Scores
+
+_REMEDY = "check the units, and name the columns of the inputs in the order of the map with --x"
 
 
 @opt.with_table_options
@@ -86,7 +90,7 @@ def grid(
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
-        plan = plan_nodes(model, edges, steps, fixed, most)
+        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed, max_nodes=most)
         if is_raster:
             check_raster(output, model, plan)
     learn_waiting_rows(model)
@@ -102,8 +106,8 @@ def grid(
             dataset.to_netcdf(temporary, engine="scipy")
     without = f", {n_masked / plan.size:.0%} without data" if n_masked else ""
     inform(f"{' x '.join(map(str, plan.shape))} nodes{without}: {output} ({format_size(output.stat().st_size)})")
-    if is_raster and coordinates(model) is None:
-        warn("the map has no coordinate reference system, so a GIS cannot place the grid; use wgpr fit with --crs")
+    if is_raster:
+        warn_without_system(model, map_file, "the grid")
     if region:  # that by default has a margin of its own
         _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
 
@@ -149,6 +153,12 @@ def _scores_table(scores: Scores, n_rows: int) -> TextTable:
     return table
 
 
+def warn_without_system(model: EnsembleRegressor, map_file: Path, what: str) -> None:
+    if coordinates(model) is None:
+        fault = f"the map has no coordinate reference system, so a GIS cannot place {what}"
+        warn(f"{fault}; say it with wgpr update {map_file} --crs, or with wgpr fit --crs for degrees")
+
+
 def learn_waiting_rows(model: EnsembleRegressor) -> None:
     """Learn the rows that wait for a batch, so that answers use all rows. Check all arguments before."""
     if model.n_pending_:
@@ -162,11 +172,19 @@ def read_all(table: Table, columns: Sequence[str]) -> Array:
 
 
 def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> Iterator[Chunk]:
-    """The chunks of a table, with a progress bar. At the end it is said how many rows are outside of the data."""
+    """The chunks of a table, with a progress bar. Places that cannot be right, or are outside of the data, are told."""
     n_outside, (low, high) = 0, model.bounds_
+    known, is_told = KnownRange.of_map(model), False
     with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
-            X = for_model(model, chunk.values[:, : len(low)])
+            check_size(chunk)
+            places = chunk.values[:, : len(low)]
+            if (fault := first_outside(places, known.coordinates, known)) is not None:
+                raise TableError(f"{told(chunk, fault)}; correct it, or {_REMEDY}")
+            X = for_model(model, places)
+            if not is_told and (fault := known.first_far(np.insert(places, len(low), known.high[-1], axis=1))):
+                is_told = True
+                warn(f"{told(chunk, fault)}; {_REMEDY}")
             n_outside += int(((low > X) | (high < X)).any(axis=1).sum())
             yield chunk
             show(table.n_rows, format_count(table.n_rows, "row"))

@@ -9,11 +9,12 @@ import numpy as np
 from wgpr.cli.console import UsageError, format_count, inform
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.lines import Line, LineError, LineParser, format_answer
-from wgpr.cli.session import Session, StreamOptions
-from wgpr.cli.settings import chosen_settings
+from wgpr.cli.repetition import MIN_HEAD
+from wgpr.cli.session import LineFault, Session, StreamOptions
+from wgpr.cli.settings import parse_settings
 from wgpr.client import Map, MapServiceError
 from wgpr.estimators.regressors import WGPRegressor
-from wgpr.io.coordinates import NONE, coordinates
+from wgpr.io.coordinates import NONE, coordinates, coordinates_of, has_pyproj
 from wgpr.io.rows import ANSWER
 
 # Rows of a request. If one of them is refused, the others are sent again.
@@ -22,7 +23,7 @@ _MOST_ROWS = 5000
 
 @contextmanager
 def remote_session(
-    url: str, token: str | None, said: StreamOptions, level: float, report_every: int, *, force: bool
+    url: str, token: str | None, said: StreamOptions, level: float, report_every: int
 ) -> Iterator["RemoteSession"]:
     """A session with a map of a service. If it does not exist, it is made with the first row."""
     try:
@@ -32,13 +33,15 @@ def remote_session(
     with service_map:
         definition = _definition(service_map)
         parser = said.parser_of_new_map() if definition is None else _parser(url, definition, said)
-        session = RemoteSession(service_map, parser, level, report_every, force=force)
+        tables = [] if definition is None else service_map.learned_tables()
+        session = RemoteSession(service_map, parser, level, report_every, tables)
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
-            method, settings = chosen_settings(said.configuration, said.method, said.settings)
             crs = None if said.crs.lower() == NONE else said.crs or (definition or {}).get("crs")
-            session.new_map = {"method": method, "settings": settings, "crs": crs}
+            session.new_map = {"method": said.method or "wgpr", "settings": parse_settings(said.settings), "crs": crs}
             session.recognises_degrees = not said.crs
+        named = (definition or {}).get("crs") or said.crs
+        session.crs = named if has_pyproj() and named.lower() != NONE else ""
         if definition is None:
             inform(f"{url} does not exist yet; a new map is started")
         elif session.new_map:  # the service says whether it has these settings
@@ -65,21 +68,44 @@ def _parser(url: str, definition: dict[str, Any], said: StreamOptions) -> LinePa
 class RemoteSession(Session):
     """Sends rows to a map of a service. n_rows : that the service has on its disk.
 
+    With the rows the service gets fingerprints of the stream so far, so that it knows the stream if it comes again.
+
     new_map : method, settings and coordinates of a map that is to be made; None if there is one.
     recognises_degrees : whether a new map gets the coordinates that the names of its columns say.
+    crs : coordinate reference system of the map, empty if it is not known.
     """
 
-    def __init__(self, service_map: Map, parser: LineParser, level: float, report_every: int, *, force: bool) -> None:
-        super().__init__(parser, report_every)
-        self._map, self._level, self._force = service_map, level, force
+    def __init__(
+        self,
+        service_map: Map,
+        parser: LineParser,
+        level: float,
+        report_every: int,
+        tables: Sequence[str],
+    ) -> None:
+        super().__init__(parser, report_every, tables)
+        self._map, self._level = service_map, level
+        self._not_passed: list[Line] = []
         self._waits = False
         self.new_map: dict[str, Any] | None = None
         self.recognises_degrees = False
+        self.crs = ""
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
         self._map.create(inputs, target, weight=weight, **self.new_map)
         self.new_map = None
+
+    def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
+        """Rows far from where a projected system is used are left out here: the service refuses one at a time."""
+        if self.crs and lines and self._coordinates is None:
+            known, self.crs = coordinates_of(self.crs, self.parser.inputs), ""
+            self._coordinates = None if known.is_geographic else known
+        return super()._checked(lines)
+
+    def _note_rows(self, lines: Sequence[Line]) -> None:
+        """They are noted by the service with the next rows that are sent."""
+        self._not_passed += lines
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Send the rows, and yield an answer to each query. An answer knows all rows before it."""
@@ -88,7 +114,7 @@ class RemoteSession(Session):
 
     def report(self) -> None:
         rows, queries = format_count(self.n_rows, "row"), format_count(self.n_answers, "query")
-        inform(f"{rows} sent to {self._map.url}, {queries} answered")
+        self._tell(f"{rows} sent to {self._map.url}, {queries} answered")
 
     def save_if_due(self) -> None:
         """The service saves."""
@@ -113,11 +139,12 @@ class RemoteSession(Session):
 
     def _send(self, rows: list[Line]) -> None:
         """Send rows. Those that the service refuses are left out, and the others are sent again."""
+        stream = self._stream_up_to(rows[-1].number)
         while rows:
             X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
             weights = np.array([row.weight for row in rows]) if self.parser.weight else None
             try:
-                self._map.partial_fit(X, y, weights, wait=self._waits, force=self._force)
+                self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
             except MapServiceError as error:
                 if error.line is None:
                     raise
@@ -126,6 +153,13 @@ class RemoteSession(Session):
             else:
                 self.n_rows += len(rows)
                 return
+
+    def _stream_up_to(self, number: int) -> list[str]:
+        """Fingerprints of the stream up to a line; that of what the service knows of it comes first."""
+        before, lines = self._passed.last, self._not_passed
+        self._pass([line for line in lines if line.number <= number])
+        self._not_passed = [line for line in lines if line.number > number]
+        return [before, *self._passed.marks] if self._passed.n_rows >= MIN_HEAD else []
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

@@ -4,11 +4,12 @@ import tempfile
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
-from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.options import TokenFile, errors_of_usage, read_token
 
 
@@ -65,10 +66,23 @@ def serve(
         def tell(catalogue: Any, url: str) -> None:
             maps = format_count(len(catalogue.maps), "map")
             inform(f"serving {maps} of {folder} at {url} (see also {url}/docs); Ctrl-C stops")
+            _tell_other_maps(folder)
 
         limits = Limits(rows_waiting=max_waiting)
         options: Any = {"n_writers": writers or None, "process": process, "is_demo": demo, "started": tell}
         server.serve(folder, address, limits=limits, **options)
+
+
+def _tell_other_maps(folder: Path) -> None:
+    """Say how map files in the folder, which are not served, can be."""
+    from wgpr.io.store import SNAPSHOT
+    from wgpr.service.definition import is_map_name
+
+    for path in sorted(folder.glob("*.map")):
+        own = path.with_suffix("")
+        own = own if is_map_name(own.name) and not own.exists() else folder / "NAME"
+        command = f"mkdir {quote(str(own))} && cp {quote(str(path))} {quote(str(own / SNAPSHOT))}"
+        warn(f"{path} is not served: a map needs a folder of its own; stop, run {command}, and start again")
 
 
 def _require_extra() -> None:

@@ -10,17 +10,21 @@ from typing import cast
 import numpy as np
 
 from wgpr.cli.columns import are_other_places
-from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
 from wgpr.cli.lines import LeftOut, Line, LineError, LineParser, format_answer
+from wgpr.cli.repetition import Fingerprints, Replay, note_tables
 from wgpr.cli.saving import MapWriter
-from wgpr.cli.settings import Configuration, make_estimator
+from wgpr.cli.settings import make_estimator
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.codec import learned_tables
 from wgpr.io.coordinates import Coordinates, coordinates
+from wgpr.io.journal import JournalFailedError
 from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_out_of_area, first_outside
 from wgpr.io.rows import Forecasts, answer, n_seen
+from wgpr.io.tables import TableError
 from wgpr.io.track import COLUMNS
 
 # Lines that are checked together.
@@ -42,7 +46,6 @@ class StreamOptions:
     target: str
     weight: str
     nodata: Sequence[float]
-    configuration: Configuration
     method: str
     settings: Sequence[str]
     is_log: bool = False
@@ -50,13 +53,13 @@ class StreamOptions:
     force: bool = False
 
     def new_estimator(self) -> OnlineRegressor:
-        model = make_estimator(self.configuration, self.method, self.settings)
+        model = make_estimator(self.method or "wgpr", self.settings)
         require_online(model)
         require_weights(model, self.weight)
         return cast(OnlineRegressor, model)
 
     def parser_of_new_map(self) -> LineParser:
-        inputs, target = self.inputs or self.configuration.x, self.target or self.configuration.y
+        inputs, target = self.inputs, self.target
         if self.is_log:
             inputs, target = inputs or COLUMNS[:2], target or COLUMNS[2]
         return LineParser(inputs, target, self.nodata, self.weight)
@@ -78,34 +81,79 @@ class StreamOptions:
 class Session(ABC):
     """Learns the rows of a stream, here or elsewhere. n_rows : taken so far; n_answers : queries answered.
 
+    n_repeated : rows that were learned before the stream, and are left out. tables : what the map has noted of such.
     known : what is known of the values from `n_known` rows before. left_out : lines that are not learned.
+    force : rows that are far outside of what is known, or were learned before, are learned too.
     """
 
     def __init__(
-        self, parser: LineParser, report_every: int, known: KnownRange | None = None, n_known: int = 0
+        self,
+        parser: LineParser,
+        report_every: int,
+        tables: Sequence[str],
+        known: KnownRange | None = None,
+        n_known: int = 0,
     ) -> None:
         self.parser, self._report_every = parser, report_every
-        self.n_rows = self.n_answers = 0
-        self.left_out = LeftOut()
+        self.n_rows = self.n_answers = self.n_repeated = 0
+        self.left_out, self.force = LeftOut(), False
         self._known, self._n_known = known, n_known
         self._coordinates: Coordinates | None = None
+        self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
 
-    def good_lines(self, lines: Sequence[Line], faults: list[LineFault], *, force: bool) -> Iterator[list[Line]]:
+    def good_lines(self, lines: Sequence[Line], faults: list[LineFault]) -> Iterator[list[Line]]:
         """Lists of the lines that are learned or answered. Of the others it is told that they are left out.
 
-        faults : of other lines that came with these; force : rows far outside of what is known are learned.
+        faults : of other lines that came with these.
         """
         if faults and self.left_out.strict:
             lines = [line for line in lines if line.number < faults[0][0]]
-        good, far = self._checked(lines, force=force)
+        lines = lines if self.force else self._new_lines(lines)
+        good, far = self._checked(lines)
         faults = sorted([*faults, *far], key=lambda fault: fault[0])
         if faults and self.left_out.strict:
+            self._note_rows([line for line in lines if line.number < faults[0][0]])
             yield [line for line in good if line.number < faults[0][0]]
         for number, error in faults:
             self.left_out.add(number, error)
+        self._note_rows(lines)
         yield good
 
-    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[LineFault]]:
+    def _new_lines(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """The lines without rows that the map has learned before, which is told when all of these have come."""
+        known, new = self._replay.split(lines)
+        self._pass(known)
+        if not self._replay.is_amid:
+            self._tell_known()
+        elif any(line.y is not None for line in new):
+            self._tell_known("; those that follow are not as before")
+        return new
+
+    def _tell_known(self, what_follows: str = "") -> None:
+        """Say how many rows were known, if that is not told."""
+        if self._replay.n_known > self.n_repeated:
+            self.n_repeated = self._replay.n_known
+            rows = format_count(self.n_repeated, "row")
+            inform(f"{rows} were known already, and were left out (--force learns them again){what_follows}")
+
+    def rest(self) -> Iterator[list[Line]]:
+        """When the stream ends: rows that are held, because an earlier one begins with them, are new after all."""
+        self._tell_known()
+        if self._replay.is_amid and (held := self._replay.held):
+            fault = f"{format_count(len(held), 'row')} at the end may be known already too, and were left out"
+            raise TableError(f"{self.left_out.place}: {fault}; to learn them, send them alone")
+        yield from self.good_lines(self._replay.released(), [])
+
+    def _note_rows(self, lines: Sequence[Line]) -> None:
+        """Note which rows of the stream have come so far, so that a map can know them if they come again."""
+        self._pass(lines)
+
+    def _pass(self, lines: Sequence[Line]) -> None:
+        """Take the fingerprints of rows."""
+        if rows := [[*line.x, line.y] for line in lines if line.y is not None]:
+            self._passed.add(np.array(rows, dtype=float))
+
+    def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
         """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
 
         What is known depends on the rows before, so a fault among lines that are checked together is one for sure only
@@ -115,7 +163,7 @@ class Session(ABC):
         faults: list[LineFault] = []
         n_together = 1
         while lines:
-            part, error = lines[:n_together], self._fault(lines[:n_together], force=force)
+            part, error = lines[:n_together], self._fault(lines[:n_together])
             if error is not None and len(part) > 1:
                 n_together = len(part) // 2
                 continue
@@ -125,17 +173,17 @@ class Session(ABC):
                 faults.append((part[0].number, error))
             lines = lines[len(part) :]
             # Until the values have a scale, a row is judged after the one before it.
-            has_scale = force or (self._known is not None and bool(np.isfinite(self._known.reach).all()))
+            has_scale = self.force or (self._known is not None and bool(np.isfinite(self._known.reach).all()))
             n_together = min(2 * n_together, _MOST_TOGETHER) if has_scale else 1
         return good, faults
 
-    def _fault(self, lines: Sequence[Line], *, force: bool) -> LineError | None:
+    def _fault(self, lines: Sequence[Line]) -> LineError | None:
         """What is wrong with the first bad line. Without one, the rows extend what is known."""
         outside = first_outside(np.array([line.x for line in lines], dtype=float), self._coordinates, self._known)
         if outside is not None:
             return LineError(f"has {outside.values}, which is {outside.text}")
         rows = np.array([[*line.x, line.y] for line in lines if line.y is not None], dtype=float)
-        if force or not len(rows):
+        if self.force or not len(rows):
             return None
         known = self._known or KnownRange.of_rows(rows[:1], self._coordinates, self.parser.inputs)
         n_first = max(0, MIN_KNOWN - self._n_known)
@@ -159,6 +207,13 @@ class Session(ABC):
             else:
                 self._learn(list(group))
 
+    def check_result(self) -> None:
+        """Raise an error if a stream has ended and no line of it was of use."""
+        if self.left_out.n_lines and not (self.n_rows or self.n_answers or self.n_repeated):
+            lines, were = format_count(self.left_out.n_lines, "line"), "was" if self.left_out.n_lines == 1 else "were"
+            fault = f"nothing was learned, because {lines} {were} left out"
+            raise TableError(f"{self.left_out.place}: {fault}; correct them")
+
     @abstractmethod
     def _learn(self, rows: list[Line]) -> None: ...
 
@@ -168,6 +223,12 @@ class Session(ABC):
     @abstractmethod
     def report(self) -> None:
         """Print what was done so far."""
+
+    def _tell(self, text: str) -> None:
+        """Print a report, unless it is the same as the last one."""
+        if text != self._told:
+            inform(text)
+        self._told = text
 
     @abstractmethod
     def save_if_due(self) -> None:
@@ -212,23 +273,24 @@ class StreamSession(Session):
         crs: str = "",
     ) -> None:
         known = KnownRange.of_map(model) if n_seen(model) else None
-        super().__init__(parser, report_every, known, n_seen(model))
+        super().__init__(parser, report_every, learned_tables(model), known, n_seen(model))
         self.model, self._half_width, self._forecasts = model, half_width, Forecasts()
         self.scores = self._forecasts.scores
         self._writer, self._save_every = writer, save_every
         self._n_saved, self._saved_at = 0, time.monotonic()
         self._crs, self._is_begun, self._coordinates = crs, n_seen(model) > 0, coordinates(model)
+        self._noted: list[str] = []
 
-    def _checked(self, lines: Sequence[Line], *, force: bool) -> tuple[list[Line], list[LineFault]]:
+    def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
         """The first row of a new map says which coordinates it has. Queries before it can be anywhere."""
         if self._is_begun:
-            return super()._checked(lines, force=force)
+            return super()._checked(lines)
         first = next((place for place, line in enumerate(lines) if line.y is not None), None)
         if first is None:
             return list(lines), []
         choose_crs(self.model, self._crs, "", self.parser.inputs, np.array([lines[first].x], dtype=float))
         self._is_begun, self._coordinates = True, coordinates(self.model)
-        good, faults = super()._checked(lines[first:], force=force)
+        good, faults = super()._checked(lines[first:])
         return [*lines[:first], *good], faults
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
@@ -237,7 +299,8 @@ class StreamSession(Session):
         if rows and self._writer is not None:
             values, weights = self._arrays(rows)
             kept = values if weights is None else np.column_stack([values, weights])
-            self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None)
+            tables = self._passed.noted(self._passed.n_rows)
+            self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
         yield from super().process(lines)
 
     def report(self) -> None:
@@ -247,11 +310,17 @@ class StreamSession(Session):
             scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
             text += f"; {models}; forecasts: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
             text += f"{scores.coverage:.1%} within the 95 % interval"
-        inform(text)
+        self._tell(text)
 
     def save_if_due(self) -> None:
         if self.n_rows > self._n_saved and time.monotonic() > self._saved_at + self._save_every:
-            self._save(silent=True)
+            try:
+                self._save(is_last=False)
+            except OSError as error:
+                if isinstance(error, JournalFailedError):
+                    raise
+                warn(f"{error}; the rows are in the journal, and the map is saved later")
+                self._saved_at = time.monotonic()
 
     def catch_up(self) -> None:
         n_before = n_seen(self.model)
@@ -262,11 +331,13 @@ class StreamSession(Session):
     def finish(self) -> None:
         self.report()
         if self.n_rows:
-            self._save(silent=False)
+            self._save(is_last=True)
 
-    def _save(self, *, silent: bool) -> None:
+    def _save(self, *, is_last: bool) -> None:
         if self._writer is not None:
-            self._writer.save(self.model, silent=silent)
+            before, self._noted = self._noted, self._writer.kept_tables
+            note_tables(self.model, self._noted, replaced=before)
+            (self._writer.save if is_last else self._writer.checkpoint)(self.model)
         self._n_saved, self._saved_at = self.n_rows, time.monotonic()
 
     def _learn(self, rows: list[Line]) -> None:

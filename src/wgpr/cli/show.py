@@ -14,7 +14,7 @@ from rich.table import Table
 from wgpr.cli import options as opt
 from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import inform, print_json, stdout
-from wgpr.cli.lengths import parse_spacing, plan_nodes, steps_of
+from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.query import learn_waiting_rows, read_all
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
@@ -25,7 +25,7 @@ from wgpr.gp.linalg import Array
 from wgpr.io import container
 from wgpr.io.coordinates import boxes_for_user, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import input_names, target_name
+from wgpr.io.grids import input_names, plan_grid, target_name
 from wgpr.io.tables import expand
 
 _MODELS_SHOWN, _STEPS_SHOWN = 20, 5
@@ -152,7 +152,7 @@ def _format_value(value: Any) -> str:
 @opt.with_table_options
 def plot(
     map_file: opt.MapFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A PNG, SVG, PDF or HTML file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A PNG, SVG or PDF file.")],
     region: opt.Region = "",
     spacing: opt.Spacing = "",
     at: opt.At = [],  # noqa: B006
@@ -167,16 +167,15 @@ def plot(
     Example: `wgpr plot lake.map -o lake.png`
     """
     from wgpr.plots import summary_figure
-    from wgpr.report import Picture, Section, html_page
 
     edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
-    opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf", ".html"))
+    opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf"))
     table, model = open_table(data, tables) if data else None, read_map(map_file)
     fixed = opt.parse_fixed_inputs(at, input_names(model))
     with opt.errors_of_usage():
         distances = steps_of(steps, model, fixed)
         if fixed or model.n_features_in_ <= 2:
-            plan_nodes(model, edges, steps, fixed)
+            plan_grid(model, edges, distances, at=fixed)
     shown: tuple[Array, ...] = ()
     if table:  # a line has values of the target, a map only places
         is_line, places = model.n_features_in_ - len(fixed or ()) == 1, opt.split_names(x)
@@ -189,11 +188,5 @@ def plot(
     with opt.errors_of_usage():
         figure = summary_figure(model, *shown, region=edges, spacing=distances, at=fixed)
     with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
-        if output.suffix.lower() == ".html":
-            names = f"{target_name(model)} by {', '.join(input_names(model))}"
-            picture = Picture("map", figure, repr(model), alt=f"The map of {names}, and its history.", is_wide=True)
-            page = html_page(names, [Section("The map and its history", [picture])])
-            temporary.write_text(page, encoding="utf-8")
-        else:
-            figure.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
+        figure.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
     inform(f"drawn: {output}")

@@ -7,7 +7,7 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import format_count, format_size, inform
-from wgpr.cli.saving import map_writer, read_map, without_cause
+from wgpr.cli.saving import map_writer, read_map
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.files import write_file
@@ -18,9 +18,6 @@ _DEFLATED = b"\x78\xda"  # the first bytes of a difference
 def compact(
     map_file: opt.MapFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="SMALL", help="Where to save the compact map.")],
-    flush: Annotated[
-        bool, typer.Option("--flush", help="First learn rows that wait for a batch. No difference fits such a map.")
-    ] = False,
 ) -> None:
     """Make a small copy of a map for a slow link: float32, only what prediction needs.
 
@@ -29,12 +26,10 @@ def compact(
     """
     opt.check_output(output, map_file)
     model = read_map(map_file)
-    if flush:
-        model.flush()
     with map_writer(output) as writer:
         writer.save(model, compact=True)
     if model.n_pending_:
-        inform(f"{format_count(model.n_pending_, 'row')} that wait for a batch are not in it; --flush learns them")
+        inform(f"{format_count(model.n_pending_, 'row')} that wait for a batch are not in it")
 
 
 def diff(
@@ -52,7 +47,6 @@ def apply(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="The map that is there.")],
     difference: Annotated[Path, typer.Argument(metavar="DIFF", help="What `wgpr diff` saved.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the new map.")],
-    compact: Annotated[bool, typer.Option("--compact", help="Save a compact map.")] = False,
 ) -> None:
     """Apply a difference to a map."""
     opt.check_output(output, difference)
@@ -65,6 +59,6 @@ def apply(
     try:
         model = maps.apply(model, data)
     except MapError as error:
-        raise MapError(f"{difference}: {without_cause(error)}") from error
+        raise MapError(f"{difference}: {error}") from error
     with map_writer(output) as writer:
-        writer.save(model, compact=compact)
+        writer.save(model)

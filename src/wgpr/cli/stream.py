@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from wgpr.cli import options as opt
@@ -15,7 +14,6 @@ from wgpr.cli.learn import require_online, require_weights
 from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import LineFault, Session, StreamOptions, StreamSession
-from wgpr.cli.settings import read_configuration
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import TableError
@@ -32,7 +30,6 @@ def stream(
     weight: opt.Weight = "",
     method: opt.Method = "",
     setting: opt.Settings = [],  # noqa: B006
-    config: opt.Config = None,
     level: opt.Level = 0.95,
     save_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Time between two savings.")] = 60.0,
     report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows between two reports.")] = 1000,
@@ -54,9 +51,10 @@ def stream(
     A line is CSV (inputs, then target) or JSON: `{"lon": 1, "lat": 2, "depth": 3}`, or `{"x": [1, 2], "y": 3}`. A line
     without target is a query, and is answered at once with mean, std, lower, upper and model. Each row is predicted
     before it is learned; the scores of these forecasts are reported on standard error. Lines that cannot be read, or
-    are far outside of what is known, are reported and left out. The map is saved every minute, at the end, and on
-    Ctrl-C. If it does not exist, a new one is started. Rows are in a journal beside the map until it is saved, so that
-    none is lost if the command is killed.
+    are far outside of what is known, are reported and left out. So are rows at the beginning that the map has learned
+    before: the same stream may come again, and go on. The map is saved every minute, at the end, and on Ctrl-C. If it
+    does not exist, a new one is started. Rows are in a journal beside the map until it is saved, so that none is lost
+    if the command is killed.
 
     With --nmea the rows are depths of an echo sounder with positions of a receiver, and there are no queries.
 
@@ -64,39 +62,36 @@ def stream(
     """
     if (map_file is None) is (to == ""):
         raise UsageError("name one place for the rows: a MAP, or a map of a service with --to URL")
-    half_width, configuration = opt.interval_half_width(level), read_configuration(config)
-    nodata = nodata or np.atleast_1d(configuration.table.get("nodata", [])).tolist()
+    half_width = opt.interval_half_width(level)
     if nmea and (weight or strict):
         raise UsageError("--weight and --strict are for lines of text; leave them out with --nmea")
     columns = opt.split_names(x), y, weight, nodata
-    crs = crs or configuration.crs
-    said = StreamOptions(*columns, configuration, method, setting, is_log=bool(nmea), crs=crs, force=force)
+    said = StreamOptions(*columns, method, setting, is_log=bool(nmea), crs=crs, force=force)
     place = "standard input" if nmea in ("", "-") else nmea
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
         token = opt.read_token(token_file)
-        with remote_session(to, token, said, level, report_every, force=force) as remote:
-            remote.left_out = LeftOut(place, strict=strict)
-            run_stream(remote, _lines(remote, nmea, force=force))
+        with remote_session(to, token, said, level, report_every) as remote:
+            remote.left_out, remote.force = LeftOut(place, strict=strict), force
+            run_stream(remote, _lines(remote, nmea))
         return
     with map_writer(map_file, continues=True) as writer:
         model, parser = _open_map(writer, said)
         session = StreamSession(model, parser, half_width, report_every, writer, save_every, crs=said.crs)
-        session.left_out = LeftOut(place, strict=strict)
-        run_stream(session, _lines(session, nmea, force=force))
+        session.left_out, session.force = LeftOut(place, strict=strict), force
+        run_stream(session, _lines(session, nmea))
 
 
-def _lines(session: Session, nmea: str, *, force: bool) -> Iterator[list[Line]]:
-    """The lines of a stream, in lists as they arrive.
+def _lines(session: Session, nmea: str) -> Iterator[list[Line]]:
+    """The lines of a stream, in lists as they arrive. nmea : address of an instrument, empty for standard input."""
+    if nmea:
+        from wgpr.cli.instruments import nmea_lines
 
-    nmea : address of an instrument, empty for standard input; force : also learn rows far outside of what is known.
-    """
-    if not nmea:
-        return _parse_lines(session, sys.stdin.fileno(), force)
-    from wgpr.cli.instruments import nmea_lines
-
-    return nmea_lines(session, nmea, force=force)
+        yield from nmea_lines(session, nmea)
+    else:
+        yield from _parse_lines(session, sys.stdin.fileno())
+    yield from session.rest()
 
 
 def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, LineParser]:
@@ -106,7 +101,7 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
         return said.new_estimator(), said.parser_of_new_map()
     if said.method or said.settings:
         raise UsageError(f"{writer.path} exists and keeps its settings; leave out --method and --set")
-    if said.crs != said.configuration.crs:
+    if said.crs:
         raise UsageError(f"{writer.path} exists and keeps its coordinates; leave out --crs")
     model = writer.load()
     require_online(model)
@@ -116,22 +111,24 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
 
 def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
     """Process the lines of a stream until it ends or is interrupted."""
-    with interruptible():
+    with interruptible() as raise_if_interrupted:
         try:
             for lines in stream:
                 for text in session.process(lines):
                     sys.stdout.write(text + "\n")
                 sys.stdout.flush()
                 session.save_if_due()
+                raise_if_interrupted()
         except KeyboardInterrupt:
             inform("interrupted")
             session.catch_up()
         finally:
             session.left_out.report()
             session.finish()
+    session.check_result()
 
 
-def _parse_lines(session: Session, descriptor: int, force: bool) -> Iterator[list[Line]]:
+def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
     """The lines of a pipe, in lists as they arrive. Wrong ones are left out."""
     numbers = count(1)
     for texts in read_lines(descriptor):
@@ -148,6 +145,6 @@ def _parse_lines(session: Session, descriptor: int, force: bool) -> Iterator[lis
                 faults.append((number, error))
             else:
                 lines += [line._replace(number=number)] if line is not None else []
-        yield from session.good_lines(lines, faults, force=force)
+        yield from session.good_lines(lines, faults)
         if wrong_header is not None:
             raise TableError(f"standard input, line {number} {wrong_header}") from wrong_header

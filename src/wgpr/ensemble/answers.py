@@ -1,7 +1,8 @@
 """Answers of territories (docs/territories.md, 5).
 
 A territory answers by the posterior of its own pseudo-data and a halo: the pseudo-data of other territories that are
-nearest to its ground. Hyperparameters and prior mean are averages over the nearest territories that agree with it.
+nearest to its ground, and to places all over it. Hyperparameters are averages over the nearest territories that agree
+with it; the mean is estimated from the data, as in ordinary kriging.
 Factorised posteriors are kept, up to a number of bytes, and made anew when something that they are made of changes.
 
 Near a border the answers of all territories within reach are averaged, which makes the answer continuous. A weight
@@ -26,6 +27,9 @@ from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import Posterior, PseudoData
 
+# With more inputs than these, territories and halos are larger.
+_FEW_INPUTS = 3
+
 # Territories whose hyperparameters are averaged.
 _N_TERRITORIES = 8
 
@@ -47,7 +51,7 @@ _MOST_JOINT = 1000
 
 def halo_sizes(n_features: int) -> tuple[int, int]:
     """Most pseudo-data of a halo, and territories that they are taken from."""
-    return (100, 24) if n_features < 4 else (200, 64)
+    return (100, 24) if n_features <= _FEW_INPUTS else (200, 64)
 
 
 class Answers(NamedTuple):
@@ -64,14 +68,13 @@ class _Recipe(NamedTuple):
 
     numbers, sources : the territory, and those that its halo is taken from; they are not kept alive.
     ground : (2, d) of the territory.
-    log_theta, mean : (p,), (k,) that the posterior has. fraction : of the reach that it answers beyond its borders.
+    log_theta : (p,) that the posterior has. fraction : of the reach that it answers beyond its borders.
     """
 
     numbers: tuple[int, ...]
     sources: tuple["ReferenceType[Territory]", ...]
     ground: Array
     log_theta: Array
-    mean: Array
     fraction: float
 
 
@@ -153,8 +156,7 @@ def joint_covariance(territories: Territories, X: Array, cache: PosteriorCache, 
     if len(data) > _MOST_JOINT:
         tree, n_each = KDTree(data.Z / theta.lengthscales), max(1, _MOST_JOINT // len(X))
         data = data[np.unique(tree.query(X / theta.lengthscales, k=np.arange(1, n_each + 1))[1])]
-    mean = np.mean([recipe.mean for recipe in recipes], axis=0)
-    return Posterior(territories.kernel, theta, mean, data).joint(X).covariance
+    return Posterior(territories.kernel, theta, None, data).joint(X).covariance
 
 
 def posterior_of(territories: Territories, number: int, cache: PosteriorCache, max_bytes: int) -> Posterior:
@@ -243,11 +245,11 @@ def _local(territories: Territories, number: int, cache: PosteriorCache, max_byt
 
 
 def _recipe(territories: Territories, number: int) -> _Recipe:
-    log_theta, mean = _prior(territories, number)
+    log_theta = _averaged(territories, number)
     near, fraction = _neighbours(territories, number, log_theta)
     numbers = number, *near.tolist()
     sources = tuple(ref(territories.models[each]) for each in numbers)
-    return _Recipe(numbers, sources, territories.overview.grounds[number].copy(), log_theta, mean, fraction)
+    return _Recipe(numbers, sources, territories.overview.grounds[number].copy(), log_theta, fraction)
 
 
 def _posterior(territories: Territories, recipe: _Recipe, kept: _Local | None) -> Posterior:
@@ -256,19 +258,23 @@ def _posterior(territories: Territories, recipe: _Recipe, kept: _Local | None) -
     theta, data = Hyperparameters.from_log(recipe.log_theta, own.Z.shape[1]), own
     if others:
         around, n = PseudoData.union(*others), halo_sizes(own.Z.shape[1])[0]
-        data = PseudoData.union(around.nearest_to_box(recipe.ground, theta.lengthscales, n), own)
-    if kept is not None and _have_same_prior(recipe, kept.recipe) and data.begins_with(kept.posterior.data):
+        data = PseudoData.union(_halo(around, recipe.ground, theta.lengthscales, n), own)
+    has_same_theta = kept is not None and np.array_equal(recipe.log_theta, kept.recipe.log_theta)
+    if kept is not None and has_same_theta and data.begins_with(kept.posterior.data):
         rows = data[len(kept.posterior.data) :]
         return kept.posterior.extended(rows) if len(rows) else kept.posterior
-    return Posterior(territories.kernel, theta, recipe.mean, data)
+    return Posterior(territories.kernel, theta, None, data)
 
 
-def _have_same_prior(one: _Recipe, other: _Recipe) -> bool:
-    return np.array_equal(one.log_theta, other.log_theta) and np.array_equal(one.mean, other.mean)
+def _halo(others: PseudoData, ground: Array, lengthscales: Array, n: int) -> PseudoData:
+    """What a territory uses of others. With many inputs all places are near a border, whose nearest suffice."""
+    if len(lengthscales) > _FEW_INPUTS:
+        return others.nearest_to_box(ground, lengthscales, n)
+    return others.around(ground, lengthscales, n)
 
 
-def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
-    """Log hyperparameters (p,) and prior mean (k,): averages over the nearest territories that agree with one."""
+def _averaged(territories: Territories, number: int) -> Array:
+    """Log hyperparameters (p,), averaged over the nearest territories that agree with one."""
     centres, log_thetas = territories.overview.centres, territories.overview.log_thetas
     distances = np.sqrt((((centres - centres[number]) / territories.overview.typical_lengthscales) ** 2).sum(axis=1))
     distances[number] = -1.0  # it is one of them, also if others have the same centre
@@ -279,8 +285,8 @@ def _prior(territories: Territories, number: int) -> tuple[Array, Array]:
     weights = (1.0 - distances[near] / last) ** 2 if last > 0.0 else np.ones(n)
     weights *= agreement(log_thetas[near], log_thetas[number])
     weights /= weights.sum()
-    means = np.array([territories.models[other].mean for other in near.tolist()])
-    return weights @ log_thetas[near], weights @ means
+    averaged: Array = weights @ log_thetas[near]
+    return averaged
 
 
 def _neighbours(territories: Territories, number: int, log_theta: Array) -> tuple[Indices, float]:

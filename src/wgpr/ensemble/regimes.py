@@ -114,7 +114,7 @@ def separating_axis(territory: Territory) -> tuple[int, float] | None:
 def _fit_alone(territory: Territory, rows: PseudoData, needed: float) -> tuple[Hyperparameters, Array, float] | None:
     """Hyperparameters and mean (k,) of the rows alone, and their log evidence with its penalty, if that is enough."""
     kernel, mean = territory.kernel, rows.t.mean(axis=0)
-    scales = Scales.of(rows.Z, rows.t, mean)
+    scales = Scales.of_track(rows.Z, rows.t, mean)
     variance = 1.0 / (rows.precision * territory.theta.noise**2)
     evidence = Evidence(kernel, rows.Z, rows.t - mean, variance, np.ones(len(rows), dtype=np.bool_))
     prior = HyperPrior.of_new_model(kernel, scales)

@@ -27,7 +27,7 @@ import numpy as np
 from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime, separating_axis
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast
+from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast, spread_of
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -99,7 +99,7 @@ class TerritorySettings:
 class Overview(PickledByFields):
     """What is known of all J territories at a glance, as of when each was looked at.
 
-    centres : (J, d) mean places; log_thetas : (J, p); spreads : (J, d) of the inputs.
+    centres : (J, d) mean places; log_thetas : (J, p); spreads : (J, d) of the inputs, each given the others.
     grounds : (J, 2, d), the least and the greatest place of each; infinite where no cut is.
     """
 
@@ -449,7 +449,7 @@ class Learning:
         old = territory.part(~is_new, territory.n_seen - n_new, min(territory.n_fitted, territory.n_seen - n_new))
         old = replace(old, mean=territory.mean, n_known=len(old.data))
         data = territory.data[is_new].with_noise(territory.theta.noise, regime.theta.noise)
-        spread = data.Z.std(axis=0)
+        spread = spread_of(data.Z)
         new = Territory(
             territory.kernel, regime.theta, regime.mean, data, n_new, n_new, n_new, spread, territory.visited
         )

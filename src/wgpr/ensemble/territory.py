@@ -19,6 +19,7 @@ from wgpr.gp.hyperparameters import (
     HyperPrior,
     Scales,
     default_hyperparameters,
+    unexplained,
 )
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import (
@@ -95,7 +96,7 @@ class Territory(PickledByFields):
 
     mean : (k,) prior mean. n_seen : rows that it has learned; n_fitted : those of them at the latest fit.
     n_known : the first so many of its data were there at the latest look; those behind them are new rows.
-    spread : (d,) of the inputs at the latest fit. visited : number of its latest row in the stream.
+    spread : (d,) of the inputs at the latest fit (`spread_of`). visited : number of its latest row in the stream.
     log_evidence : of the latest rows that were looked at, given those before; n_evaluations : of the evidence then.
     """
 
@@ -120,7 +121,7 @@ class Territory(PickledByFields):
         is_spike = _spikes(y)
         first = ~is_spike
         mean = np.average(y[first], axis=0, weights=weights[first])
-        theta = default_hyperparameters(kernel, Scales.of(X[first], y[first], mean))
+        theta = default_hyperparameters(kernel, Scales.of_track(X[first], y[first], mean))
         data = PseudoData.of_rows(X[first], y[first], weights[first], theta.noise)
         n, unknown = len(data), np.zeros(X.shape[1])
         territory = fitted(cls(kernel, theta, mean, data, n, 0, 0, unknown, visited=len(y)), ALONE)
@@ -340,26 +341,32 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
     is_surprised : whether the new rows contradict its present hyperparameters.
     """
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of(own.Z, own.t[_are_trusted(own)], territory.mean), _spread(own.Z)
-    is_new_axis = territory.spread < spread / _SPREAD_GROWTH
-    if territory.n_fitted:  # the first rows of another survey line say how far apart lines are
-        inputs = np.where(is_new_axis, np.maximum(scales.inputs, spread), scales.inputs)
-        scales = replace(scales, inputs=inputs)
+    scales, spread = Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean), spread_of(own.Z)
+    by_spread, is_new_axis = scales, territory.spread < spread / _SPREAD_GROWTH
+    if territory.n_fitted:
+        scales = _with_new_axes(scales, spread, is_new_axis)
     prior = _prior(territory, scales, spread, is_new_axis, surroundings, is_surprised=is_surprised)
     posterior = _LogPosterior(_evidences(territory, surroundings.halo), prior)
 
     def defaults(factors: tuple[float, ...]) -> list[Hyperparameters]:
         return [default_hyperparameters(kernel, scales, factor) for factor in factors]
 
+    def with_new_axes(default: Hyperparameters) -> Hyperparameters:
+        lengthscales = np.where(is_new_axis, default.lengthscales, territory.theta.lengthscales)
+        return replace(territory.theta, lengthscales=lengthscales)
+
     is_lonely = not len(surroundings.log_theta) and not territory.n_lost
     starts = []
     if territory.n_fitted or not is_lonely:
-        lengthscales = np.where(is_new_axis, defaults((1.0,))[0].lengthscales, territory.theta.lengthscales)
-        starts.append(replace(territory.theta, lengthscales=lengthscales))
+        starts.append(with_new_axes(*defaults((1.0,))))
+        if territory.n_fitted and is_new_axis.any():
+            starts += [territory.theta, with_new_axes(default_hyperparameters(kernel, by_spread))]
     if is_surprised and territory.n_lost:
         starts.append(replace(starts[0], lengthscales=_SHORTENED * starts[0].lengthscales))
     if not is_lonely:
         theta = posterior.best(starts, _MAX_ITER)
+        if len(starts) > 2:  # it may still be far from a maximum
+            theta = posterior.best([theta], _MAX_ITER_FIRST)
     else:  # nobody else knows: the present hyperparameters may be those of another maximum
         theta = posterior.best([*starts, *defaults(LENGTHSCALE_FACTORS)], _MAX_ITER_FIRST)
         if territory.n_fitted:
@@ -367,6 +374,17 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
             theta = short if posterior(short) > posterior(theta) + _CLEARLY else theta
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
     return replace(fitted_now, n_evaluations=posterior.n_evaluations).with_theta(theta)
+
+
+def _with_new_axes(scales: Scales, spread: Array, is_new_axis: Mask) -> Scales:
+    """Scales for the first rows of another survey line. Along new axes (d,) they are not below the mean of all axes.
+
+    Such rows say how far apart lines are, and next to nothing of the field between them. A length-scale below the
+    distance of lines would explain them as well as any, and make the lines unrelated. One that is too long is soon
+    contradicted.
+    """
+    least = np.maximum(spread, scales.inputs.mean())
+    return replace(scales, inputs=np.where(is_new_axis, np.maximum(scales.inputs, least), scales.inputs))
 
 
 class _LogPosterior:
@@ -404,9 +422,13 @@ def _are_trusted(data: PseudoData) -> Mask:
     return ~data.is_row | (data.precision >= _LEAST_TRUSTED * typical)
 
 
-def _spread(Z: Array) -> Array:
-    """(d,): standard deviation of even places in the range of `Z` (n, d). One row of the next survey line shows it."""
-    spread: Array = np.ptp(Z, axis=0) / np.sqrt(12.0)
+def spread_of(Z: Array) -> Array:
+    """(d,): how far places `Z` (n, d) vary in each input independently of the others.
+
+    It is the standard deviation of even places in the range of what the other inputs do not explain. On a survey line
+    it is next to nothing, however the line is directed; one row of the next line shows the distance of lines.
+    """
+    spread: Array = np.ptp(unexplained(Z), axis=0) / np.sqrt(12.0)
     return spread
 
 

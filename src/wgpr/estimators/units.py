@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpr.gp.hyperparameters import Scales, constant_columns, root_mean_square
+from wgpr.gp.hyperparameters import Scales, constant_columns, root_mean_square, with_common_scale
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, columns
 
@@ -43,12 +43,15 @@ class Units:
     def of(cls, X: Array, y: Array, *, is_isotropic: bool = True) -> "Units":
         """Units that suit the rows `X` (n, d), `y` (n,) or (n, k).
 
-        is_isotropic : one unit of length for all inputs, so that nearest stays nearest; otherwise one for each.
+        is_isotropic : one unit of length for all inputs, so that nearest stays nearest; otherwise one for each. Inputs
+            that are functions of each other, as along one survey line, share one.
         """
         targets = columns(y)
         origin, target_offset = np.median(X, axis=0), np.median(targets, axis=0)
         scales = [Scales.of(X, target, middle) for target, middle in zip(targets.T, target_offset, strict=True)]
         spread = _typical_deviation(X, origin, otherwise=scales[0].inputs)
+        if not is_isotropic:
+            spread = with_common_scale(spread, X)
         target_scale = _typical_deviation(
             targets, target_offset, otherwise=np.array([scale.target for scale in scales])
         )

@@ -14,10 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from wgpr.ensemble.cuts import Cuts, Node, grounds, route, with_leaves
-from wgpr.ensemble.evaluation import StepRecord
 from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.estimators.methods import HISTORY_SIZE, TerritoryMethod
+from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.fleet.engines import Engine, WorkerDiedError
@@ -287,7 +286,7 @@ class Coordinator:
     # What they have learned together
 
     def collect(self, show: Callable[[int], None] | None = None) -> State:
-        """The state of one ensemble that has learned all rows."""
+        """The state of one ensemble that has learned all rows. It has no records of the districts' steps."""
         self.drain(show)
         states = [self._state(district) for district in self._districts]
         known = [state for state in states if state.n_seen]
@@ -300,7 +299,6 @@ class Coordinator:
             self._beginning._state,
             ensemble=territories,
             bounds=np.stack([bounds[:, 0].min(axis=0), bounds[:, 1].max(axis=0)]),
-            records=_records(known),
             n_steps=sum(state.n_steps for state in known),
             n_seen=sum(state.n_seen for state in known),
             calibration=Calibration(np.sum([state.calibration.counts for state in known], axis=0)),
@@ -328,24 +326,3 @@ def _n_leaves(node: Node) -> int:
 def _touch(one: Array, other: Array) -> bool:
     """Whether two grounds (2, d) have a border."""
     return bool(((one[0] <= other[1]) & (one[1] >= other[0])).all())
-
-
-def _records(states: list[State]) -> tuple[StepRecord, ...]:
-    """The records of all districts, with numbers of models as in the joined ensemble."""
-    records: list[StepRecord] = []
-    n_models = 0
-    for state in states:
-        records += [_shifted(record, n_models) for record in state.records]
-        n_models += max(1, len(state.ensemble))
-    n_steps = sum(state.n_steps for state in states)
-    numbered = [replace(record, number=n_steps - len(records) + place) for place, record in enumerate(records)]
-    return tuple(numbered[-HISTORY_SIZE:])
-
-
-def _shifted(record: StepRecord, shift: int) -> StepRecord:
-    return replace(
-        record,
-        candidates=tuple(number + shift for number in record.candidates),
-        changes=tuple(change._replace(model=change.model + shift) for change in record.changes),
-        merged=tuple((one + shift, other + shift) for one, other in record.merged),
-    )

@@ -31,8 +31,9 @@ _FAR, _LEAST_PRECISION, _MOST_PRECISION = 1e60, 1e-250, 1e120
 def merge(*maps: Any, align: bool = False) -> Any:
     """One map of what several maps know, in any order; they stay as they were.
 
-    Where the maps overlap, their knowledge is united, and rows that several have count once. Where they disagree, the
-    evidence decides whether it is another regime; readings that contradict each other make the map uncertain there.
+    Where the maps overlap, their knowledge is united. Rows that several have count once, as long as no map has thinned
+    them. Where maps disagree, the evidence decides whether it is another regime; readings that contradict each other
+    make the map uncertain there.
     The map has the settings of the first one, and can be saved, learn more and answer as any other.
 
     Parameters

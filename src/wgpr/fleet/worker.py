@@ -24,9 +24,9 @@ from wgpr.fleet.ground import halved
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateSender
 from wgpr.io.files import write_file
-from wgpr.io.journal import JOURNAL, SNAPSHOT, Entry, Journal
-from wgpr.io.maps import load
+from wgpr.io.journal import Entry
 from wgpr.io.rows import n_seen
+from wgpr.io.store import SNAPSHOT, Store
 from wgpr.rules.calibration import Calibration
 
 # Snapshots take this fraction of the time at the most, and are no more frequent than this: seconds.
@@ -51,17 +51,15 @@ class District:
 
     def __init__(self, folder: Path, beginning: WGPRegressor) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._snapshot, journal = folder / SNAPSHOT, folder / JOURNAL
-        self.model: WGPRegressor = load(self._snapshot) if self._snapshot.exists() else copy(beginning)
-        self._journal = Journal.open(journal) if journal.exists() else Journal.create(journal, {}, n_seen(self.model))
-        self._journal.check_follows(n_seen(self.model))
+        self._store, saved = Store.in_folder(folder, lambda _: {})
+        self.model: WGPRegressor = copy(beginning) if saved is None else saved
         self._outside: dict[str, dict[int, Territory]] = {}
         self.sender: StateSender | None = None
         self._saved_at, self._save_seconds = perf_counter(), 0.0
 
     @property
     def progress(self) -> Progress:
-        return Progress(self._journal.n_rows, n_seen(self.model))
+        return Progress(self._store.journal.n_rows, n_seen(self.model))
 
     @property
     def territories(self) -> Territories | None:
@@ -75,14 +73,15 @@ class District:
         first : number of rows before these. Those that it has already are left out. If some before are missing,
         nothing is taken.
         """
-        n_known = self._journal.n_rows - first
+        journal = self._store.journal
+        n_known = journal.n_rows - first
         if 0 <= n_known < len(rows):
-            self._journal.append([Entry(rows[n_known:])])
-        return self._journal.n_rows
+            journal.append([Entry(rows[n_known:])])
+        return journal.n_rows
 
     def next_rows(self) -> Array:
         """Rows that are next to be learned; there must be some."""
-        return next(self._journal.records(n_seen(self.model))).rows[:_PIECE]
+        return next(self._store.journal.records(n_seen(self.model))).rows[:_PIECE]
 
     def learned(self, rows: Array) -> WGPRegressor:
         """The model after more rows."""
@@ -101,8 +100,8 @@ class District:
     def save(self) -> None:
         started, model = perf_counter(), self.model
         if n_seen(model):
-            write_file(self._snapshot, model.to_bytes())
-            self._journal.trim(n_seen(model))
+            self._store.write(model.to_bytes(), n_seen(model))
+            self._store.trim()
         self._saved_at = perf_counter()
         self._save_seconds = self._saved_at - started
 
@@ -113,7 +112,7 @@ class District:
         self._outside[source] = told(package, known, kernel, self.model.n_features_in_, outputs)
 
     def close(self) -> None:
-        self._journal.close()
+        self._store.close()
 
 
 class Worker:

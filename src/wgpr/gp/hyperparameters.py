@@ -1,6 +1,6 @@
 """Scales of a model's data, and defaults and priors of its hyperparameters (docs/territories.md, 2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,12 @@ from wgpr.gp.linalg import Array, read_only
 
 # A column (or target) whose spread is below this fraction of its magnitude counts as constant.
 _CONSTANT = 1e-13
+
+# A column depends on the others if they explain it linearly but for this fraction of its spread.
+_DEPENDENT = 0.1
+
+# Added to the mean squares of columns between -1 and 1 before they are inverted.
+_RIDGE = 1e-9
 
 # Box of the hyperparameters, as factors of the data's scale. Beyond it the evidence has no gradient in a length-scale,
 # an amplitude extrapolates to values that no data had, and noise explains all of the data.
@@ -60,6 +66,16 @@ class Scales:
             target = fallback.target if fallback is not None else level or 1.0
         return cls(inputs, target)
 
+    @classmethod
+    def of_track(cls, X: Array, y: Array, mean: float | Array) -> "Scales":
+        """Scales of rows along a track. Columns that are functions of each other there share one scale.
+
+        On one survey line that is not parallel to an axis, the smaller spread says how the line is directed. It says
+        nothing of the field across the line.
+        """
+        scales = cls.of(X, y, mean)
+        return replace(scales, inputs=with_common_scale(scales.inputs, X))
+
     def widened(self, other: "Scales") -> "Scales":
         """The larger of both scales, in each column."""
         return Scales(np.maximum(self.inputs, other.inputs), max(self.target, other.target))
@@ -68,6 +84,28 @@ class Scales:
 def constant_columns(X: Array) -> NDArray[np.bool_]:
     """Which columns of `X` (n, d) are constant up to rounding: (d,)."""
     return _spread(X) <= _CONSTANT * np.abs(X).max(axis=0)
+
+
+def with_common_scale(scales: Array, X: Array) -> Array:
+    """Scales (d,) of the columns of `X` (n, d); those of columns that a line explains are that of the whole line."""
+    is_dependent = _spread(unexplained(X)) < _DEPENDENT * _spread(X)
+    return np.where(is_dependent, np.sqrt((scales[is_dependent] ** 2).sum()), scales)
+
+
+def unexplained(X: Array) -> Array:
+    """What linear functions of all other columns do not explain of each column of `X` (n, d): (n, d).
+
+    The residuals of column i are `R P_i / P_ii`, with R the centred columns and `P = (R^T R)^-1`. There are none to
+    speak of with fewer than two rows for each column.
+    """
+    centred = X - X.mean(axis=0)
+    n, d = centred.shape
+    if d == 1 or n < 2 * d:
+        return centred
+    largest = np.abs(centred).max(axis=0)
+    centred /= np.where(largest > 0.0, largest, 1.0)
+    P = np.linalg.inv(centred.T @ centred + _RIDGE * n * np.eye(d))
+    return (centred @ (P / P.diagonal())) * largest
 
 
 def root_mean_square(values: Array) -> float:

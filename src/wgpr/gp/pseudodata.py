@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotri, dpstrf
+from scipy.spatial import KDTree
 
 from wgpr.gp.gaussian import Gaussian
 from wgpr.gp.kernels import Hyperparameters, Kernel
@@ -46,6 +47,12 @@ _MAX_NEWTON_STEPS = 25
 # Values are kept within so many standard deviations.
 _LEAST_SHARE = 0.05
 _FARTHEST_VALUE = 4.0
+
+# Places of a box, and pseudo-data that are nearest to each, for answers all over it.
+_N_PLACES, _N_NEAR_A_PLACE = 16, 12
+
+# Least width of a box, in length-scales.
+_LEAST_WIDTH = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +123,33 @@ class PseudoData:
         """The n of these that are nearest to a box (2, d), its least and its greatest place, in length-scales."""
         if len(self) <= n:
             return self
+        return self[np.sort(self._nearest_to_box(box, lengthscales, n))]
+
+    def around(self, box: Array, lengthscales: Array, n: int) -> "PseudoData":
+        """The n of these that are nearest to a box (2, d), and the nearest to places all over it.
+
+        A box that is long, or empty but for a corner, has more of them: each part of it needs what is nearest there.
+        """
+        if len(self) <= n:
+            return self
+        places = _even_places(box.clip(self.Z.min(axis=0), self.Z.max(axis=0)), lengthscales)
+        nearest = KDTree(self.Z / lengthscales).query(places / lengthscales, k=min(n, _N_NEAR_A_PLACE))[1]
+        return self[np.union1d(self._nearest_to_box(box, lengthscales, n), nearest)]
+
+    def _nearest_to_box(self, box: Array, lengthscales: Array, n: int) -> Indices:
         gaps = np.maximum(np.maximum(box[0] - self.Z, self.Z - box[1]), 0.0) / lengthscales
-        return self[np.sort(np.argpartition((gaps**2).sum(axis=1), n - 1)[:n])]
+        return np.argpartition((gaps**2).sum(axis=1), n - 1)[:n]
+
+
+def _even_places(box: Array, lengthscales: Array) -> Array:
+    """The centres (n, d) of at most `_N_PLACES` cells of a box (2, d), about as long as wide in length-scales."""
+    widths = np.maximum((box[1] - box[0]) / lengthscales, _LEAST_WIDTH)
+    size = (widths.prod() / _N_PLACES) ** (1.0 / len(widths))
+    counts = (widths / size).round().clip(1, _N_PLACES).astype(int)
+    while counts.prod() > _N_PLACES:
+        counts[np.argmax(counts)] -= 1
+    fractions = np.meshgrid(*((np.arange(count) + 0.5) / count for count in counts), indexing="ij")
+    return box[0] + np.stack([each.ravel() for each in fractions], axis=1) * (box[1] - box[0])
 
 
 def _scaled_covariance(K: Array, q: Array) -> Array:
@@ -129,15 +161,24 @@ def _scaled_covariance(K: Array, q: Array) -> Array:
 
 
 class Posterior:
-    """The field given pseudo-data, under one set of hyperparameters and a prior mean (k,)."""
+    """The field given pseudo-data, under one set of hyperparameters and a prior mean (k,).
 
-    def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array, data: PseudoData) -> None:
-        self.kernel, self.theta, self.mean = kernel, theta, mean
+    Without a prior mean, it is estimated from the data by generalised least squares, as in ordinary kriging:
+    `1^T Q B^-1 Q t / 1^T Q B^-1 Q 1`.
+    """
+
+    def __init__(self, kernel: Kernel, theta: Hyperparameters, mean: Array | None, data: PseudoData) -> None:
+        self.kernel, self.theta, self._given_mean = kernel, theta, mean
         q = np.sqrt(data.precision)
         self._set(data, q, cholesky_jittered_if_needed(_scaled_covariance(kernel.covariance(theta, data.Z), q)))
 
     def _set(self, data: PseudoData, q: Array, L: Array) -> None:
         self.data, self._q, self._L = data, q, L
+        if self._given_mean is not None:
+            self.mean = self._given_mean
+        else:
+            v = solve_lower(L, q[:, None])
+            self.mean = (v.T @ solve_lower(L, q[:, None] * data.t))[0] / np.vdot(v, v)
         self._beta = solve_lower_transposed(L, solve_lower(L, q[:, None] * (data.t - self.mean)))
 
     def extended(self, more: PseudoData) -> "Posterior":

@@ -180,7 +180,7 @@ class Reader:
         M = self.n_inputs
         parts = zip(self.rows(name, M * (M + 1) // 2), M, strict=True)
         matrices = [_filled((m, m), np.tril_indices(m), flat) for flat, m in parts]
-        require(all((np.diagonal(L) > 0).all() for L in matrices), f"array {name}")
+        require(all((np.diagonal(L) > 1.0 / LARGEST_OF_MODEL).all() for L in matrices), f"array {name}")
         return matrices
 
     def thetas(self, name: str, n_shape: int) -> list[Hyperparameters]:

@@ -58,7 +58,7 @@ def decode(data: bytes, name: str = "the map") -> Contents:
     try:
         arrays = load_tensors(data)
     except (SafetensorError, KeyError, ValueError, OverflowError) as error:
-        raise MapError(f"{name} is truncated or damaged ({error}); use a backup or fit again") from error
+        raise MapError(f"{name} is truncated or damaged; use a backup or fit again") from error
     if digest != _digest(version, header, arrays):
         raise MapError(f"{name} was altered after it was written: its check sum is wrong; use a backup or fit again")
     return Contents(_parse(header, name), arrays, version)

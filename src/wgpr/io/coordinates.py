@@ -73,6 +73,11 @@ class Coordinates:
         """Whether the user speaks degrees."""
         return bool(_crs(self.user).is_geographic)
 
+    @property
+    def is_metric(self) -> bool:
+        """Whether the user speaks metres."""
+        return not self.is_geographic and self._metres == 1.0
+
     @cached_property
     def _metres(self) -> float:
         """Metres of one unit of the system that places are projected to."""

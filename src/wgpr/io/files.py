@@ -41,6 +41,8 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"nothing can be written to {target.parent}; save {target.name} elsewhere")
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a regular file and would be replaced by one; name another file")
     return target

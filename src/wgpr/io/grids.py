@@ -293,6 +293,22 @@ def fixed_columns(names: Sequence[str], at: Fixed | None) -> dict[int, float]:
     return fixed
 
 
+def fixed_from_pairs(names: Sequence[str], pairs: Sequence[str]) -> dict[int, float]:
+    """Values by column, from texts NAME=VALUE. names : of all inputs. A name may also be a number from 1."""
+    keys, fixed = [*names, *(str(number) for number in range(1, len(names) + 1))], dict[int, float]()
+    for pair in pairs:
+        name, _, text = map(str.strip, pair.rpartition("="))
+        try:
+            column, value = keys.index(name) % len(names), float(text)
+        except ValueError as error:
+            wanted = f"NAME=VALUE with one of the names {', '.join(names)} and one number"
+            raise ValueError(f"at must be {wanted}, got {pair[:100]!r}") from error
+        if column in fixed:
+            raise ValueError(f"at gives {name} twice; name each input once")
+        fixed[column] = value
+    return fixed
+
+
 def _finite_numbers(argument: str, value: Any) -> Array:
     """`value` as a flat array of finite numbers; text and None raise an error."""
     try:

@@ -25,9 +25,6 @@ import numpy as np
 from wgpr.gp.linalg import Array
 from wgpr.io.files import replace_file
 
-# Names of the files in a folder with a map that was saved, and a journal of the rows since.
-SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
-
 # Keys of requests that are remembered, the latest ones.
 MAX_KEYS = 100_000
 
@@ -66,10 +63,11 @@ class KeyConflictError(ValueError):
 
 
 class Entry(NamedTuple):
-    """Rows (n, k) to be appended, and the key of their request, None without one."""
+    """Rows (n, k) to be appended, the key of their request, None without one, and what is known of their stream."""
 
     rows: Array
     key: str | None = None
+    stream: str = ""
 
 
 class Receipt(NamedTuple):
@@ -150,12 +148,15 @@ class Journal:
         if n_saved < self.n_rows and (first is None or first > n_saved):
             raise JournalError(f"{self.path} lacks rows after the first {n_saved:,}, which its map has; {_REMEDY}")
 
-    def append(self, entries: Sequence[Entry]) -> list[Receipt | KeyConflictError]:
+    def append(self, entries: Sequence[Entry], about: dict[str, Any] | None = None) -> list[Receipt | KeyConflictError]:
         """Write rows to the disk, all or none, and return when they are there.
 
         Rows with a key that was seen are not written again.
+
+        about : what is written about the journal from now on, if that changes.
         """
-        self._require_working()
+        if self._has_failed:
+            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
         last = self.n_rows
         with self._transaction():
             receipts: list[Receipt | KeyConflictError] = []
@@ -164,18 +165,19 @@ class Journal:
                 last = max(last, getattr(receipts[-1], "last", 0))
             if last > self.n_rows:
                 self._connection.execute("UPDATE head SET n_rows = ?, crc = ?", (last, _crc("head", last)))
-        self.n_rows = last
+            if about is not None:
+                text = json.dumps(about, allow_nan=False)
+                self._connection.execute("UPDATE about SET text = ?, crc = ?", (text, _crc(text)))
+        self.n_rows, self.about = last, about or self.about
         if _size(log_of(self.path)) > _MAX_WAL:
             self._checkpoint()
         return receipts
 
     def describe(self, about: dict[str, Any]) -> None:
         """Replace what is written about the journal."""
-        self._require_working()
-        text = json.dumps(about, allow_nan=False)
-        with self._transaction():
-            self._connection.execute("UPDATE about SET text = ?, crc = ?", (text, _crc(text)))
-        self.about = about
+        if not self._has_failed:
+            self._checkpoint()  # makes room if the log has filled the disk
+        self.append([], about)
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records with rows beyond the first `after`, in their order."""
@@ -226,10 +228,6 @@ class Journal:
             command = "INSERT INTO keys (key, digest, last, n_rows, crc) VALUES (?, ?, ?, ?, ?)"
             self._connection.execute(command, (*about_key, _crc(*about_key)))
         return receipt
-
-    def _require_working(self) -> None:
-        if self._has_failed:
-            raise JournalFailedError(f"{self.path.name} has failed; repair the disk and start again")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -313,7 +311,10 @@ def _checked_contents(connection: sqlite3.Connection) -> tuple[dict[str, Any], i
     _require(last in (None, n_rows), f"rows before row {n_rows:,} are missing")
     for *values, crc in connection.execute("SELECT key, digest, last, n_rows, crc FROM keys"):
         _require(crc == _crc(*values), "the key of a request is damaged")
-    return json.loads(text), n_rows
+    about = json.loads(text)
+    _require(isinstance(about, dict), "its description is damaged")
+    json.dumps(about, allow_nan=False)  # raises a ValueError for what could not be written again
+    return about, n_rows
 
 
 def _decoded(first: int, n_columns: int, data: bytes, crc: int) -> Record:
@@ -344,7 +345,7 @@ def _naming_damage(path: Path) -> Iterator[None]:
         if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise BlockingIOError(f"another program uses {path}; wait until it ends") from error
         raise JournalError(f"{path} cannot be opened ({error}); {_REMEDY}") from error
-    except (sqlite3.Error, ValueError, TypeError) as error:
+    except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:  # JSON may be nested deeply
         raise JournalError(f"{path} is damaged ({error}); {_REMEDY}") from error
 
 

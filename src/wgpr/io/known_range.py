@@ -184,19 +184,22 @@ class KnownRange:
         columns, (low, high) = self.columns_with(column), self._user_bounds()
         digits = 6 if len(columns) == 1 else 9
         ranges = " and ".join(f"{low[each]:.{digits}g} to {high[each]:.{digits}g}" for each in columns)
-        hint = self.swap_hint(rows[row, :-1]) if len(columns) > 1 else ""
+        hint = self.swap_hint(rows[row, :-1]) if column < len(self.names) else ""
         is_no_data = len(columns) == 1 and bool(rows[row, column] in _NO_DATA or abs(rows[row, column]) >= _HUGE)
         text = f"far outside of the known range, {ranges}{hint}"
         return Fault(row, column, _shown(rows[row], columns), text, is_no_data)
 
     def swap_hint(self, x: Array) -> str:
         """What to add to the fault of a row with inputs `x` (d,) that is plausible if x and y are swapped."""
-        if not (places := list(self.places)):
+        places = list(self.places or range(len(self.names)))
+        if len(places) != 2:
             return ""
         swapped = np.append(x, self.high[-1])[np.newaxis]
         swapped[:, places] = swapped[:, places[::-1]]
         if self.is_far(swapped)[0, places].any():
             return ""
+        if not self.places:
+            return f"; perhaps {' and '.join(self.names)} are swapped"
         is_geographic = self.coordinates is None or self.coordinates.is_geographic
         return _SWAPPED_DEGREES if is_geographic else _SWAPPED_METRES
 

@@ -92,7 +92,7 @@ def _unpacked(difference: bytes) -> bytes:
     try:
         data = decompressor.decompress(difference, most)
     except zlib.error as error:
-        raise MapError(f"the difference is damaged ({error}); send it again") from error
+        raise MapError("the difference is damaged; send it again") from error
     if not decompressor.eof:
         fault = f"has more than {most:,} bytes" if len(data) == most else "is truncated"
         raise MapError(f"the difference {fault}; send it again")
@@ -100,8 +100,7 @@ def _unpacked(difference: bytes) -> bytes:
 
 
 def _map_error(fault: str, error: Exception, remedy: str) -> MapError:
-    is_plain = isinstance(error, MapError)
-    reason = error if is_plain else f"its contents make no sense ({type(error).__name__}: {str(error)[:200]})"
+    reason = error if isinstance(error, MapError) else "its contents make no sense"
     return MapError(f"{fault}: {reason}; {remedy}")
 
 

@@ -407,7 +407,7 @@ def require_pyarrow(module: str) -> Any:
 class NpzSource(Source):
     """The arrays of an NPZ file: `lon` is a column if it is (n,), `Z:1` is the first column of `Z` (n, d).
 
-    If there are `X` and `y`, their columns come first, under the names that are in `feature_names`, or X1, X2, ...
+    If there are `X` and `y`, their columns come first, as X1, X2, ... and y.
     """
 
     def __init__(self, path: str) -> None:
@@ -429,12 +429,7 @@ class NpzSource(Source):
         X, y = arrays.get("X", np.empty(0)), arrays.get("y", np.empty(0))
         if X.ndim != 2 or y.shape not in ((len(X),), (len(X), 1)):
             return {}
-        default = np.array([f"X{k}" for k in range(1, X.shape[1] + 1)])
-        names = [*map(str, arrays.get("feature_names", default).ravel()), "y"]
-        if len(names) != X.shape[1] + 1 or len(set(names)) < len(names):
-            told = f"must be {X.shape[1]} distinct names for the columns of X, other than y"
-            raise TableError(f"{self.file}: feature_names {told}, got {', '.join(names[:-1])}")
-        return dict(zip(names, [*X.T, y.ravel()], strict=True))
+        return {f"X{k}": column for k, column in enumerate(X.T, start=1)} | {"y": y.ravel()}
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
         """Numbers of rows (n,), and columns of any type."""

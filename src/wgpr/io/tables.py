@@ -44,36 +44,10 @@ Columns = Sequence[NDArray[Any]]
 _TEXT = (".csv", ".tsv", ".txt", ".xyz", ".csv.gz", ".tsv.gz", ".txt.gz", ".xyz.gz")
 _LOGS = (".nmea", ".nmea.gz", ".log", ".tlog")
 _READABLE = (*_TEXT, ".parquet", ".npz", *_LOGS)
-# How to convert files of other kinds, by the ending of their names.
-_CONVERSIONS = {
-    (".shp", ".gpkg", ".geojson", ".json", ".kml", ".gml", ".fgb", ".tab", ".gdb"): (
-        "convert it with geopandas: g = geopandas.read_file(name); "
-        'g.assign(x=g.geometry.x, y=g.geometry.y).drop(columns="geometry").to_csv("survey.csv")'
-    ),
-    (".las", ".laz"): (
-        "convert it with laspy and pandas: las = laspy.read(name); "
-        'pandas.DataFrame({"x": las.x, "y": las.y, "z": las.z}).to_parquet("survey.parquet")'
-    ),
-    (".xls", ".xlsx", ".ods", ".feather", ".arrow", ".pkl", ".h5", ".mat", ".dta", ".sas7bdat"): (
-        'convert it with pandas: pandas.read_excel(name).to_csv("survey.csv"), or read_feather, read_hdf and so on'
-    ),
-    (".tif", ".tiff", ".nc", ".grd", ".asc", ".bag", ".vrt"): (
-        "convert it with rioxarray and pandas: "
-        'rioxarray.open_rasterio(name).sel(band=1).to_dataframe("z").reset_index().dropna().to_csv("survey.csv")'
-    ),
-    (".all", ".kmall", ".s7k", ".gsf", ".jsf", ".xtf", ".raw", ".mb88", ".hsx", ".pds", ".wcd"): (
-        "convert it with MB-System: mblist -I name -O XYZ > survey.xyz"
-    ),
-    (".sl2", ".sl3", ".slg", ".son", ".rsd"): (
-        "convert it with the program of the sounder, SonarTRX or ReefMaster to CSV with longitude, latitude and depth"
-    ),
-    (".gpx", ".fit", ".tcx"): (
-        'convert it with geopandas: geopandas.read_file(name, layer="track_points"), and write its columns with to_csv'
-    ),
-    (".bin", ".ulg"): (
-        "convert it with pymavlink (mavlogdump.py --format csv --types DPTH name) or pyulog (ulog2csv name)"
-    ),
-}
+_CONVERSION = (
+    "convert it: of GIS with geopandas (g = geopandas.read_file(name); g.assign(x=g.geometry.x, y=g.geometry.y).to_csv("
+    '"survey.csv")), others with pandas (a DataFrame of their columns, then to_csv)'
+)
 _WRITABLE = (".csv", ".tsv", ".parquet")
 _DAMAGE = (OSError, EOFError, ValueError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
 
@@ -283,11 +257,8 @@ def _check_file(path: str) -> None:
         raise TableError(f"{path} is a folder; name the files in it, such as {os.path.join(path, '*.csv')}")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist; check the name and the folder")
-    for endings, conversion in _CONVERSIONS.items():
-        if path.lower().endswith(endings):
-            raise TableError(f"{path} cannot be read here; {conversion}")
     if not path.lower().endswith(_READABLE):
-        raise TableError(f"{path} is of no known kind; the name must end with one of {_listed(_READABLE)}")
+        raise TableError(f"{path} cannot be read here: its name ends with none of {_listed(_READABLE)}; {_CONVERSION}")
 
 
 def _positions(names: Sequence[str], columns: Iterable[str | int], file: str) -> list[int]:

@@ -257,7 +257,7 @@ def _decompressed(change: NDArray[Any], old: NDArray[Any], n_most: int, name: st
     try:
         data = decompressor.decompress(change.tobytes(), n_most * old.itemsize + 1)
     except zlib.error as error:
-        raise MapError(f"array {name} is damaged ({error})") from error
+        raise MapError(f"array {name} is damaged") from error
     require(decompressor.eof and not decompressor.unused_data and len(data) % old.itemsize == 0, f"array {name}")
     return np.frombuffer(data, dtype=old.dtype)
 

@@ -47,31 +47,19 @@ class Expectation(NamedTuple):
 
     def check_map(self, names: Sequence[str], known: Coordinates | None) -> None:
         """Raise an error if the plan is that of another map than one with these inputs and coordinates."""
-        system = _name_of(known)
-        for what, own, other in (
-            ("inputs", ", ".join(self.names), ", ".join(names)),
-            ("coordinates", self.system or "no reference system", system or "no reference system"),
-        ):
-            if own != other:
-                raise ValueError(f"the plan is of another map: its {what} are {own}, and those of the map {other}")
-
-    def check_places(self, low: Array, high: Array) -> None:
-        """Raise an error if no place of the plan is between the least and the greatest inputs (d,) of a map."""
-        own_low, own_high = self.places.min(axis=0), self.places.max(axis=0)
-        is_inside = (self.places >= low) & (self.places <= high)
-        if not is_inside[:, own_low < own_high].all(axis=1).any():
-            own, other = (
-                ", ".join(f"{name} from {a:.6g} to {b:.6g}" for name, a, b in zip(self.names, *ends, strict=True))
-                for ends in ((own_low, own_high), (low, high))
-            )
-            raise ValueError(f"the plan is of another map: its places have {own}, and the map has {other}")
+        own, other = (
+            f"{', '.join(inputs)} in {system or 'no reference system'}"
+            for inputs, system in ((self.names, self.system), (names, _name_of(known)))
+        )
+        if own != other:
+            raise ValueError(f"the plan is of another map: its inputs are {own}, and those of the map {other}")
 
 
-def write_plan(path: Path, plan: Plan, known: Coordinates | None, altitude: float = 0.0) -> None:
-    """Write a plan in the format of the name. altitude : of waypoints, in metres above home."""
+def write_plan(path: Path, plan: Plan, known: Coordinates | None) -> None:
+    """Write a plan in the format of the name."""
     check_format(path, plan.columns, known)
     with replace_file(path) as temporary:
-        _WRITERS[path.suffix.lower()](temporary, plan, known, altitude)
+        _WRITERS[path.suffix.lower()](temporary, plan, known)
 
 
 def check_format(path: Path, columns: tuple[int, ...], known: Coordinates | None) -> None:
@@ -215,11 +203,11 @@ def _visited(plan: Plan, known: Coordinates | None) -> Array:
     return np.concatenate(visited)
 
 
-def _write_geojson(path: Path, plan: Plan, known: Coordinates | None, altitude: float) -> None:
+def _write_geojson(path: Path, plan: Plan, known: Coordinates | None) -> None:
     path.write_text(json.dumps(geojson(plan, known)), encoding="utf-8")
 
 
-def _write_csv(path: Path, plan: Plan, known: Coordinates | None, altitude: float) -> None:
+def _write_csv(path: Path, plan: Plan, known: Coordinates | None) -> None:
     """Inputs of the user, a row for each place; `number` is that of its point, line or path."""
     import pandas as pd
 
@@ -230,25 +218,25 @@ def _write_csv(path: Path, plan: Plan, known: Coordinates | None, altitude: floa
     frame.to_csv(path, index=False)
 
 
-def _write_waypoints(path: Path, plan: Plan, known: Coordinates | None, altitude: float) -> None:
+def _write_waypoints(path: Path, plan: Plan, known: Coordinates | None) -> None:
     """The plain text of MAVLink ground stations (QGC WPL 110). Item 0 is home."""
     places = _visited(plan, known)
     lines = ["QGC WPL 110"]
     for number, (longitude, latitude) in enumerate([places[0], *places]):
         frame = 0 if number == 0 else _RELATIVE_HEIGHT
         fields = (number, int(number == 0), frame, _WAYPOINT, 0, 0, 0, 0, f"{latitude:.8f}", f"{longitude:.8f}")
-        lines.append("\t".join(map(str, (*fields, f"{altitude if number else 0.0:g}", 1))))
+        lines.append("\t".join(map(str, (*fields, 0, 1))))
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
-def _write_mission(path: Path, plan: Plan, known: Coordinates | None, altitude: float) -> None:
+def _write_mission(path: Path, plan: Plan, known: Coordinates | None) -> None:
     """The JSON of QGroundControl."""
     places = _visited(plan, known)
     items = [
         {
             "type": "SimpleItem", "command": _WAYPOINT, "frame": _RELATIVE_HEIGHT, "autoContinue": True,
-            "doJumpId": number, "AMSLAltAboveTerrain": None, "Altitude": altitude, "AltitudeMode": 1,
-            "params": [0, 0, 0, None, round(latitude, 8), round(longitude, 8), altitude],
+            "doJumpId": number, "AMSLAltAboveTerrain": None, "Altitude": 0, "AltitudeMode": 1,
+            "params": [0, 0, 0, None, round(latitude, 8), round(longitude, 8), 0],
         }
         for number, (longitude, latitude) in enumerate(places.tolist(), start=1)
     ]  # fmt: skip
@@ -263,7 +251,7 @@ def _write_mission(path: Path, plan: Plan, known: Coordinates | None, altitude: 
     path.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
 
-_WRITERS: dict[str, Callable[[Path, Plan, Coordinates | None, float], None]] = {
+_WRITERS: dict[str, Callable[[Path, Plan, Coordinates | None], None]] = {
     ".geojson": _write_geojson,
     ".csv": _write_csv,
     ".waypoints": _write_waypoints,

@@ -1,6 +1,6 @@
 """`wgpr.plan`: places, survey lines or a path that take most uncertainty out of a map."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,6 +75,7 @@ def plan(
     spacing: float = 0.0,
     inside: ArrayLike | Polygons | None = None,
     at: Fixed | None = None,
+    show: Callable[[float], None] | None = None,
 ) -> Plan:
     """Plan measurements that take most uncertainty out of a map: one of points, lines, or a path with a budget.
 
@@ -91,6 +92,7 @@ def plan(
     budget : length of a path; start : (2,) where it begins, x first; returns : whether it ends there too.
     inside : (n, 2) corners of a polygon, x first, in the coordinates of the survey; or `Polygons`.
     at : values of inputs that do not vary, by name or column.
+    show : is called while a path is planned, with the part of the work that is done, from 0 to 1.
 
     Examples
     --------
@@ -102,7 +104,7 @@ def plan(
     >>> bool(4 < best < 6)
     True
     """
-    wish = _Wish(points, lines, budget, start, returns, spacing)
+    wish = _Wish(points, lines, budget, start, returns, spacing, show)
     wish.check()
     if not isinstance(model._method(), TerritoryMethod):
         raise ValueError("plan needs a map of the default method, whose uncertainty covers what lies between the data")
@@ -123,6 +125,7 @@ class _Wish(NamedTuple):
     start: Any
     returns: bool
     spacing: float
+    show: Callable[[float], None] | None
 
     def check(self) -> None:
         """Raise an error that names the first wrong argument."""
@@ -232,7 +235,8 @@ def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[s
         sets = choose_lines(uncertainty, wish.lines, wish.spacing)
         return "lines", [_Proposal([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
     assert wish.budget is not None
-    corners = choose_path(uncertainty, wish.start, wish.budget, wish.start if wish.returns else None)
+    end, show = wish.start if wish.returns else None, wish.show or (lambda part: None)
+    corners = choose_path(uncertainty, wish.start, wish.budget, end, show)
     return "path", [_Proposal([corners], [cells_along(ground, corners)])]
 
 

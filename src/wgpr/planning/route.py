@@ -6,8 +6,9 @@ Of several directions of the lines the best is taken. Legs that would leave the 
 Only between parts of the ground that nothing joins are they straight.
 """
 
+from collections.abc import Callable
 from copy import copy
-from itertools import pairwise, zip_longest
+from itertools import pairwise, product, zip_longest
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -29,24 +30,36 @@ _ROUNDS = 3
 _N_REPAIRS, _REPAIRED = 12, 0.2
 
 
-def choose_path(uncertainty: Uncertainty, start: Array, budget: float, end: Array | None = None) -> Array:
-    """Corners (k, 2) of a path from `start` (2,), and to `end` if there is one, of at most the length `budget`."""
+def choose_path(
+    uncertainty: Uncertainty,
+    start: Array,
+    budget: float,
+    end: Array | None = None,
+    show: Callable[[float], None] = lambda part: None,
+) -> Array:
+    """Corners (k, 2) of a path from `start` (2,), and to `end` if there is one, of at most the length `budget`.
+
+    show : is called with the part of the work that is done, from 0 to 1.
+    """
     ground, best = uncertainty.ground, None
     way_around = WayAround(ground)
-    for direction in directions(_N_DIRECTIONS):
-        for size in _SIZES:
-            pieces = _pieces(ground, direction, size)
-            if not pieces:
-                continue
-            route = _Route(uncertainty, start, end, budget, pieces, way_around)
-            route.spend()
-            if best is None or route.gain > best.gain:
-                best = route
+    choices = list(product(directions(_N_DIRECTIONS), _SIZES))
+    n_steps = len(choices) + _N_REPAIRS
+    for step, (direction, size) in enumerate(choices):
+        show(step / n_steps)
+        pieces = _pieces(ground, direction, size)
+        if not pieces:
+            continue
+        route = _Route(uncertainty, start, end, budget, pieces, way_around)
+        route.spend()
+        if best is None or route.gain > best.gain:
+            best = route
     if best is None or not best.gain:
         raise ValueError("the budget is too short to reach ground where a measurement helps; begin nearer to it")
     best.add_pieces(_pieces(ground, best.direction, _SIZES[0]))
     random = np.random.default_rng(0)
-    for _ in range(_N_REPAIRS):
+    for step in range(len(choices), n_steps):
+        show(step / n_steps)
         other = best.without_some(random)
         other.spend()
         if other.gain > best.gain:

@@ -11,9 +11,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, to_rgb
-from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
-from scipy.ndimage import distance_transform_edt, find_objects
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
@@ -26,15 +24,6 @@ _PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.
 # The largest ratio of height and width for which a map is drawn to scale: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
 _OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
-_ROOM_FOR_A_NUMBER = 0.02  # around it, as a fraction of the map's width and height
-_NUMBER_STYLE: dict[str, Any] = {
-    "ha": "center",
-    "va": "center",
-    "fontsize": "small",
-    "zorder": 3,
-    "clip_on": True,
-    "path_effects": [withStroke(linewidth=2.5, foreground="white")],
-}
 
 Integers = NDArray[np.integer[Any]]
 Source = EnsembleRegressor | xr.Dataset
@@ -99,18 +88,13 @@ def plot_uncertainty(
 def plot_models(source: Source, *, ax: Axes | None = None, **grid: Unpack[GridArguments]) -> Axes:
     """Draw which local model answers where, as a map; parameters as of `plot_map`.
 
-    Neighbouring models differ in colour; colours repeat. The index of a model is written on it where there is room.
-    Dots are pseudo-inputs, if `source` is a model of two inputs.
+    Neighbouring models differ in colour; colours repeat. Dots are pseudo-inputs, if `source` is a model of two inputs.
     """
     models, ax = grid_to_draw(source, 2, **grid)["model"], ax or plt.gca()
     owner, (x, y) = models.values, horizontal_and_vertical(models)
     colours = colour_numbers(owner, len(_PALE))[owner]
     ax.pcolormesh(x, y, colours, cmap=ListedColormap(_PALE), vmin=0, vmax=len(_PALE) - 1, rasterized=True)
     ax.add_collection(LineCollection([*borders(owner, x.values, y.values)], colors="0.2", linewidths=0.4))
-    for number in np.unique(owner).tolist():
-        row, column, room = innermost(owner, number)
-        if room > _ROOM_FOR_A_NUMBER:
-            ax.text(float(x[column]), float(y[row]), str(number), **_NUMBER_STYLE)
     _frame(ax, x, y)
     if isinstance(source, EnsembleRegressor) and not grid.get("at"):
         mark_pseudo_inputs(ax, source)
@@ -266,15 +250,3 @@ def cell_edges(nodes: Array) -> Array:
     """Where the cells around equally spaced nodes (n,) begin and end: (n + 1,)."""
     half = 0.5 * (nodes[1] - nodes[0])
     return np.linspace(nodes[0] - half, nodes[-1] + half, len(nodes) + 1)
-
-
-def innermost(owner: Integers, model: int) -> tuple[int, int, float]:
-    """Row and column of the cell of `model` that is furthest from other territory and from the margin, and how far.
-
-    owner : (n_y, n_x); distances are parts of a map's width and height.
-    """
-    ((rows, columns),) = find_objects(owner == model, max_label=1)
-    territory = np.pad(owner[rows, columns] == model, 1)
-    depth = distance_transform_edt(territory, sampling=1.0 / np.array(owner.shape))[1:-1, 1:-1]
-    row, column = np.unravel_index(np.argmax(depth), depth.shape)
-    return rows.start + int(row), columns.start + int(column), float(depth[row, column])

@@ -43,18 +43,6 @@ def draw_ticks(ax: Axes, positions: Array, colour: str) -> None:
     ax.plot(positions, height, "|", color=colour, transform=ax.get_xaxis_transform(), scalex=False, scaley=False)
 
 
-def make_logarithmic(ax: Axes) -> None:
-    """Label powers of ten in full; on a short axis, which has few of them, also 2 and 5 times them."""
-
-    def between_powers(value: float, _: Any) -> str:
-        low, high = ax.get_ylim()
-        return f"{value:g}" if high < 30.0 * low and f"{value:e}"[0] in "25" else ""
-
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_formatter(between_powers)
-
-
 def legend_above(ax: Axes) -> None:
     """A legend in one row above the axes, where it hides no data."""
     spaces = {"borderpad": 0.2, "borderaxespad": 0.2, "columnspacing": 1.0, "handletextpad": 0.4, "handlelength": 1.5}

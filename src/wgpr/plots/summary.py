@@ -12,7 +12,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.grids import Fixed, plan_grid
 from wgpr.labels import format_count
 from wgpr.plots import maps
-from wgpr.plots.diagnostics import plot_history, plot_lengthscales
+from wgpr.plots.diagnostics import plot_history
 from wgpr.plots.lines import plot_1d, plot_slices
 
 # Height over width, from which on three maps stand side by side, and below which they stand one above the other.
@@ -24,7 +24,7 @@ def summary_figure(
 ) -> Figure:
     """Draw the pictures that suit the number of inputs, in a figure that pyplot does not know of.
 
-    One input: the line and the history. Two: mean, uncertainty, models and history. More: slices, length-scales and
+    One input: the line and the history. Two: mean, uncertainty, models and history. More: slices and
     history; or with `at`, the line or the map of the inputs that it leaves.
 
     X : (n, d), y : (n,) data to show; on a map, their places.
@@ -81,7 +81,5 @@ def _summary_of_slices(model: EnsembleRegressor) -> Figure:
     figure = Figure(figsize=(12.0, 3.5 + 2.2 * n_rows), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(2.2 * n_rows, 3.0)).ravel()
     plot_slices(model, figure=above)
-    lengthscales, history = below.subplots(1, 2)
-    plot_lengthscales(model, ax=lengthscales)
-    plot_history(model, ax=history)
+    plot_history(model, ax=below.subplots())
     return figure

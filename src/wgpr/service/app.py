@@ -44,6 +44,8 @@ _SMALL = 10_000
 # Seconds that are left for the answer when rows are waited for.
 _REST = 5.0
 _N_DECISIONS = 10
+# Numbers of rows with fingerprints of so many first rows.
+_STREAM = r"^([0-9]{1,15}:[0-9a-f]{16} ?)*$"
 
 MAP_FILE = "application/vnd.wgpr.map"
 DIFFERENCE = "application/vnd.wgpr.diff"
@@ -215,6 +217,9 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
         idempotency_key: Annotated[
             str | None, Header(min_length=1, max_length=200, description="Rows with a key are learned once.")
         ] = None,
+        wgpr_stream: Annotated[
+            str, Header(max_length=2000, pattern=_STREAM, description="Fingerprints of the stream up to these rows.")
+        ] = "",
     ) -> Accepted:
         """Learn rows. The answer is 202 when they are on the disk; with `wait=learned`, 200 when they are learned.
 
@@ -230,7 +235,7 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
             column, remedy = definition.columns[fault.column], "correct it, or use force=true"
         if fault is not None:
             bodies.refuse(lines[fault.row], column, f"{fault.values} is {fault.text}", remedy)
-        receipt = await live_map.accept(rows, idempotency_key)
+        receipt = await live_map.accept(rows, idempotency_key, wgpr_stream)
         if wait == "learned":
             try:
                 async with asyncio.timeout(max(0.1, catalogue.limits.seconds - _REST)):
@@ -239,6 +244,11 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
             except TimeoutError:  # accepted, and not yet learned
                 pass
         return Accepted(accepted=receipt.n_rows, sequence=receipt.last)
+
+    @app.get("/maps/{name}/learned", responses=problems(404))
+    async def learned(name: Name) -> list[str]:
+        """What is known of the files and streams that the map has learned: rows, and fingerprints of the first."""
+        return catalogue[name].learned_tables
 
     @app.post(
         "/maps/{name}/predict",

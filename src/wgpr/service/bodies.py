@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT
 from wgpr.gp.linalg import Array
+from wgpr.io.grids import fixed_from_pairs
 from wgpr.io.sources import number
 from wgpr.service.definition import NAME
 from wgpr.service.errors import ServiceError
@@ -33,16 +34,10 @@ At = Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs
 
 def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
     """Values by column, from NAME=VALUE pairs. names : of all inputs."""
-    fixed: dict[int, float] = {}
-    for pair in pairs:
-        name, _, text = pair.rpartition("=")
-        try:
-            column, value = list(names).index(name), float(text)
-        except ValueError as error:
-            raise ServiceError(422, f"at must be NAME=VALUE with one of {', '.join(names)} and a number") from error
-        if column in fixed:
-            raise ServiceError(422, f"at gives {name} twice; name each input once")
-        fixed[column] = value
+    try:
+        fixed = fixed_from_pairs(names, pairs)
+    except ValueError as error:
+        raise ServiceError(422, str(error)) from error
     if not all(abs(value) <= LARGEST for value in fixed.values()):
         raise ServiceError(422, f"at must have finite numbers below {LARGEST:g}")
     return tuple(sorted(fixed.items()))

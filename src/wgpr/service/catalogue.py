@@ -96,11 +96,11 @@ class Catalogue:
                     shutil.rmtree(path, ignore_errors=True)
                 elif path.is_dir() and is_map_name(path.name):
                     found.append(open_folder(path))
-                    if found[-1].journal.warning:
-                        log("journal", map=path.name, error=found[-1].journal.warning)
+                    if warning := found[-1].store.journal.warning:
+                        log("journal", map=path.name, error=warning)
         except BaseException:
             for opened in found:
-                opened.journal.close()
+                opened.store.close()
             raise
         return found
 

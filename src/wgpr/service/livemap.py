@@ -26,22 +26,12 @@ import numpy as np
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
-from wgpr.io.coordinates import coordinates
-from wgpr.io.files import sync_folder, write_file
-from wgpr.io.journal import (
-    JOURNAL,
-    SNAPSHOT,
-    Entry,
-    Journal,
-    JournalFailedError,
-    JournalFullError,
-    KeyConflictError,
-    Receipt,
-    Record,
-)
-from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_outside
-from wgpr.io.maps import load
-from wgpr.io.rows import n_seen
+from wgpr.io.codec import learned_tables
+from wgpr.io.coordinates import Coordinates, coordinates
+from wgpr.io.files import sync_folder
+from wgpr.io.journal import Entry, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
+from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
+from wgpr.io.store import JOURNAL, SNAPSHOT, Store
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log
@@ -55,9 +45,13 @@ _PIECE, _N_PIECES = 500, 2
 _SNAPSHOT_ROWS, _SNAPSHOT_SECONDS = 50_000, 60.0
 # States that differences can begin at.
 _N_STATES = 8
+# Streams that are remembered, the latest ones.
+_MOST_STREAMS = 100
 # Times that the writer may die while it learns the same rows of a map.
 _MOST_FAILURES = 3
 _CLOSED = "it was closed"
+# Entry of what a journal is about: the fingerprints of each stream, the last one of all of its rows.
+_STREAMS = "streams"
 
 _handles = count()
 
@@ -69,16 +63,17 @@ class Opened:
     name: str
     folder: Path
     definition: Definition
-    journal: Journal
+    store: Store
     model: EnsembleRegressor | None
 
 
 def create_folder(folder: Path, definition: Definition) -> None:
     """Make the folder of a new map. It has its name when it is complete."""
     temporary = folder.with_name(f".new-{folder.name}")
-    temporary.mkdir(exist_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
-        Journal.create(temporary / JOURNAL, definition.with_seed().model_dump()).close()
+        Store.create(temporary / SNAPSHOT, temporary / JOURNAL, definition.with_seed().model_dump()).close()
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -87,24 +82,14 @@ def create_folder(folder: Path, definition: Definition) -> None:
 
 def open_folder(folder: Path) -> Opened:
     """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
-    snapshot, path = folder / SNAPSHOT, folder / JOURNAL
-    for name in (SNAPSHOT, JOURNAL):
-        for left in folder.glob(f".????????.{name}*"):  # a file that a crash kept from getting its name
-            left.unlink()
-    model = load(snapshot) if snapshot.exists() else None
-    if not path.exists():
+
+    def about(model: EnsembleRegressor | None) -> dict[str, Any]:
         if model is None:
             raise FileNotFoundError(f"{folder} has neither {SNAPSHOT} nor {JOURNAL}; move it to another place")
-        # A map that somebody has put there.
-        Journal.create(path, Definition.of_model(model).model_dump(), n_seen(model)).close()
-    journal = Journal.open(path)
-    try:
-        journal.check_follows(0 if model is None else n_seen(model))
-        definition = Definition.model_construct(**journal.about)
-    except BaseException:
-        journal.close()
-        raise
-    return Opened(folder.name, folder, definition, journal, model)
+        return Definition.of_model(model).model_dump()  # a map that somebody has put there
+
+    store, model = Store.in_folder(folder, about)
+    return Opened(folder.name, folder, Definition.model_construct(**store.journal.about), store, model)
 
 
 class LiveMap:
@@ -129,14 +114,14 @@ class LiveMap:
     ) -> None:
         self.name, self.definition, self.model = opened.name, opened.definition, opened.model
         self.handle, self.token = f"{opened.name}/{next(_handles)}", secrets.token_hex(4)
-        self.folder, self._journal = opened.folder, opened.journal
+        self.folder, self._store, self._journal = opened.folder, opened.store, opened.store.journal
         self._send, self._threads, self._metrics, self._max_waiting = send, threads, metrics, max_waiting
         self.events = events
-        self.n_accepted = opened.journal.n_rows
-        self.n_saved = self.n_learned = n_seen(opened.model) if opened.model is not None else 0
+        self.n_accepted, self.n_learned = self._journal.n_rows, self.n_saved
         self.forecasts: dict[str, Any] | None = None
         self.failure = ""
         self.n_prepared, self.prepared_at, self.asked_at = 0, 0.0, 0.0
+        self._tables = learned_tables(opened.model)
         self._known = KnownRange.of_map(opened.model) if opened.model is not None else None
         self._receiver = StateReceiver()
         self._entries: list[tuple[Entry, asyncio.Future[Receipt]]] = []
@@ -147,11 +132,15 @@ class LiveMap:
         self._snapshot_lock = asyncio.Lock()  # of the snapshot's file; take it before the other
         self._wake = asyncio.Event()
         self._change = asyncio.Event()  # is set at the next change of what is learned or saved; another takes its place
-        self._n_at_start = opened.journal.n_rows
+        self._n_at_start = self.n_accepted
         self._states: OrderedDict[str, EnsembleRegressor] = OrderedDict()
         self._tasks = {asyncio.create_task(self._commit_all())}
 
     # Rows
+
+    @property
+    def n_saved(self) -> int:
+        return self._store.n_saved
 
     @property
     def is_ready(self) -> bool:
@@ -163,15 +152,24 @@ class LiveMap:
         """Rows that are accepted or about to be, and not yet learned."""
         return self.n_accepted - self.n_learned + sum(len(entry.rows) for entry, _ in self._entries)
 
-    async def accept(self, rows: Array, key: str | None) -> Receipt:
-        """Write rows (n, k) to the journal; returns when they are on the disk."""
+    @property
+    def learned_tables(self) -> list[str]:
+        """What is noted of the tables and streams that it has learned, as in a map file."""
+        streams = [stream.split() for stream in self._journal.about.get(_STREAMS, [])]
+        return [*self._tables, *(f"{marks[-1].partition(':')[0]} {mark}" for marks in streams for mark in marks)]
+
+    async def accept(self, rows: Array, key: str | None, stream: str = "") -> Receipt:
+        """Write rows (n, k) to the journal; returns when they are on the disk.
+
+        stream : fingerprints of the stream that the rows are of, up to their end; the last one is of all.
+        """
         if self.failure:
             raise ServiceError(503, f"map {self.name} takes no rows: {self.failure}")
         if self.n_waiting and self.n_waiting + len(rows) > self._max_waiting:
             detail = f"{self.n_waiting:,} rows wait to be learned; send these again later"
             raise too_busy(429, detail, self.n_waiting / 2000)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._entries.append((Entry(rows, key), future))
+        self._entries.append((Entry(rows, key, stream), future))
         self._wake.set()
         return await future
 
@@ -181,14 +179,20 @@ class LiveMap:
             raise ServiceError(503, f"the rows are on the disk, but map {self.name} does not learn: {self.failure}")
 
     def first_far(self, rows: Array) -> Fault | None:
-        """The first value of rows (n, k) that is far outside of what is known."""
+        """The first value of rows (n, k) that is far outside of what is known, or of where the map's system is used."""
+        n_inputs = len(self.definition.inputs)
         if self._known is None or self.n_accepted < MIN_KNOWN:
-            return None
-        return self._known.first_far(rows[:, : len(self.definition.inputs) + 1])
+            fault = first_out_of_area(rows[:, :n_inputs], self._coordinates)
+            return None if fault is None else fault._replace(text=fault.text.replace("--crs", "the crs"))
+        return self._known.first_far(rows[:, : n_inputs + 1])
+
+    @property
+    def _coordinates(self) -> Coordinates | None:
+        return coordinates(self.definition.new_estimator() if self.model is None else self.model)
 
     def first_outside(self, rows: Array) -> Fault | None:
         """The first row of (n, k) whose place the map cannot have, since the writer could not learn it."""
-        known = coordinates(self.definition.new_estimator() if self.model is None else self.model)
+        known = self._coordinates
         if known is None:
             return None
         X = rows[:, : len(self.definition.inputs)]
@@ -214,7 +218,7 @@ class LiveMap:
                     continue
                 started = time.perf_counter()
                 try:
-                    receipts = await self._in_thread(self._journal.append, [entry for entry, _ in entries])
+                    receipts = await self._in_thread(self._append, [entry for entry, _ in entries])
                 except Exception as error:
                     self._refuse(entries, error)
                     continue
@@ -222,6 +226,15 @@ class LiveMap:
                 for (entry, future), receipt in zip(entries, receipts, strict=True):
                     self._acknowledge(entry, future, receipt)
             self._feed()
+
+    def _append(self, entries: list[Entry]) -> list[Receipt | KeyConflictError]:
+        """Write rows to the journal. A stream takes the place of one that it continues, whose last mark it has."""
+        before: list[str] = self._journal.about.get(_STREAMS, [])
+        streams = before
+        for stream in filter(None, (entry.stream for entry in entries)):
+            streams = [*(each for each in streams if each.split()[-1] not in stream.split()), stream]
+        about = {**self._journal.about, _STREAMS: streams[-_MOST_STREAMS:]}
+        return self._journal.append(entries, about if streams != before else None)
 
     def _acknowledge(
         self, entry: Entry, future: "asyncio.Future[Receipt]", receipt: Receipt | KeyConflictError
@@ -346,10 +359,9 @@ class LiveMap:
     async def _write_snapshot(self, saved: Saved) -> None:
         try:
             async with self._snapshot_lock:
-                await self._in_thread(write_file, self.folder / SNAPSHOT, saved.data)
-                self.n_saved = saved.n_rows
+                await self._in_thread(self._store.write, saved.data, saved.n_rows)
                 async with self._lock:
-                    await self._in_thread(self._journal.trim, saved.n_rows)
+                    await self._in_thread(self._store.trim)
             log("snapshot", map=self.name, rows=saved.n_rows, bytes=len(saved.data))
         except JournalFailedError as error:
             self._fail(str(error))
@@ -376,7 +388,7 @@ class LiveMap:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._entries:
                 self._refuse(self._entries, JournalFailedError(_CLOSED))
-            await self._in_thread(self._journal.close)
+            await self._in_thread(self._store.close)
 
     # Files and differences
 

@@ -64,23 +64,27 @@ def serve(
     started : is called when the service listens, with its address.
     """
 
+    stopping = _Stopping()
+
     async def run() -> None:
         with bound(address) as listening:
             async with Catalogue(folder, limits, n_writers, process).opened() as catalogue:
                 server = new_server(catalogue, address)
-                with _stopping(server, catalogue):
-                    host, port = listening.getsockname()[:2]
-                    listening.listen()  # so that a client that is told the address can connect
-                    started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
-                    log("start", maps=len(catalogue.maps), port=port)
-                    demo = asyncio.create_task(_survey(catalogue)) if is_demo else None
+                stopping.begin(server, catalogue)
+                host, port = listening.getsockname()[:2]
+                listening.listen()  # so that a client that is told the address can connect
+                started(catalogue, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                log("start", maps=len(catalogue.maps), port=port)
+                demo = asyncio.create_task(_survey(catalogue)) if is_demo else None
+                if not server.should_exit:
                     await server.serve(sockets=[listening])
-                    if demo is not None:
-                        demo.cancel()
-                    log("stop")
+                if demo is not None:
+                    demo.cancel()
+                log("stop")
 
     _allow_open_files()
-    asyncio.run(run())
+    with stopping.handled():
+        asyncio.run(run())
 
 
 async def _survey(catalogue: Catalogue) -> None:
@@ -111,7 +115,7 @@ def _allow_open_files() -> None:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are handled by `_stopping`, also after the server has ended."""
+        """Signals are handled by `_Stopping`, also before the server has begun and after it has ended."""
         yield
 
 
@@ -147,23 +151,39 @@ def bound(address: Address) -> socket.socket:
     return listening
 
 
-@contextlib.contextmanager
-def _stopping(server: uvicorn.Server, catalogue: Catalogue) -> Iterator[None]:
-    """The first signal stops the server; a third one ends the program at once, and the journals have the rest."""
-    n_signals = 0
+class _Stopping:
+    """The first signal stops the server; a third one ends the program at once, and the journals have the rest.
 
-    def stop(number: int, _: object) -> None:
-        nonlocal n_signals
-        n_signals += 1
-        server.should_exit = True
-        catalogue.hub.close()
-        server.force_exit = n_signals > 1
-        if n_signals > 2:
+    A signal that comes while the maps are opened stops it as soon as they are.
+    """
+
+    def __init__(self) -> None:
+        self._n_signals = 0
+        self._stop: Callable[[], None] = lambda: None
+
+    def begin(self, server: uvicorn.Server, catalogue: Catalogue) -> None:
+        """Stop this server from now on."""
+
+        def stop() -> None:
+            server.should_exit, server.force_exit = True, self._n_signals > 1
+            catalogue.hub.close()
+
+        self._stop = stop
+        if self._n_signals:
+            stop()
+
+    def _receive(self, number: int, _: object) -> None:
+        self._n_signals += 1
+        self._stop()
+        if self._n_signals > 2:
             os._exit(128 + number)
 
-    before = {each: signal.signal(each, stop) for each in _STOP}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle signals. asyncio leaves them alone then."""
+        before = {each: signal.signal(each, self._receive) for each in _STOP}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)

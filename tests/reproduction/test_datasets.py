@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import Bunch
 
-from wgpr.datasets import DATASETS, ON_OPENML, Dataset, _stretches, load
+from reproduction.datasets import DATASETS, ON_OPENML, Dataset, _stretches, load
 
 N_ROWS = {
     "kin40k": 10_000,

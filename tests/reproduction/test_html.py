@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
-from wgpr.report import Picture, Section, Table, html_page
+from reproduction.page import Picture, Section, Table, html_page
 
 WITHOUT_END = {"meta", "img", "br", "link"}
 NASTY = '<b> & "quoted"'
