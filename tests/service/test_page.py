@@ -484,3 +484,23 @@ def test_a_service_with_a_token_asks_for_it(browser, tmp_path):
         page.click("dialog button")
         page.wait_for_function("() => document.querySelector('#rows').innerText === '50'")
         page.close()
+
+
+def test_a_request_that_is_refused_while_the_token_is_typed_does_not_clear_it(browser, tmp_path):
+    with running(tmp_path, token="a token of the test") as service:
+        learn(service.client, make_map(service.client, "lake"), survey(50))
+        page = browser.new_page()
+        page.set_default_timeout(SECONDS)
+        held = []
+        page.route("**/maps", lambda route: held.append(route), times=1)
+        page.goto(service.url)
+        page.wait_for_selector("dialog[open]")  # asked for by the events
+        page.fill("dialog input", "a token of the test")
+        with page.expect_response("**/maps") as refused:
+            held[0].continue_()
+        assert refused.value.status == 401
+        page.wait_for_timeout(200)
+        assert page.input_value("dialog input") == "a token of the test"
+        page.click("dialog button")
+        page.wait_for_function("() => document.querySelector('#rows').innerText === '50'")
+        page.close()

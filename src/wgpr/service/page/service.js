@@ -1,6 +1,7 @@
 // The service: requests with the token if one is needed, and the stream of events.
 
 let token = sessionStorage.getItem("wgpr-token") ?? "";
+let asking = null; // the question for the token while its dialog is open: one for all requests that were refused
 
 async function askForToken() {
   const dialog = document.querySelector("#token");
@@ -14,12 +15,13 @@ async function askForToken() {
 
 /** A request to the service. Answers other than 401 are returned as they are. */
 export async function request(path, { headers = {}, ...options } = {}) {
+  const sent = token;
   const response = await fetch(path, {
     ...options,
-    headers: token ? { ...headers, Authorization: `Bearer ${token}` } : headers,
+    headers: sent ? { ...headers, Authorization: `Bearer ${sent}` } : headers,
   });
   if (response.status !== 401) return response;
-  await askForToken();
+  if (token === sent) await (asking ??= askForToken().finally(() => { asking = null; }));
   return request(path, { headers, ...options });
 }
 
