@@ -52,10 +52,11 @@ def test_one_model_per_batch_on_kin40k(data_folder):
     assert root_mean_squared_error(data.y_test[:5000], model.predict(data.X_test[:5000])) <= 0.78
 
 
-@pytest.mark.parametrize(("name", "n_seeds", "limit"), [("sarcos", 1, 9.0), ("tzibana", 2, 14.0)])
-def test_one_streamed_model_on_a_recording(data_folder, name, n_seeds, limit):
+@pytest.mark.parametrize(("name", "limit"), [("sarcos", 9.0), ("tzibana", 14.0)])
+def test_one_streamed_model_on_a_recording(data_folder, name, limit):
+    """The mean of five splits: rounding decides about a single split of one streamed model."""
     errors = []
-    for seed in range(n_seeds):
+    for seed in range(5):
         data = load(name, data_folder).split(seed)
         model = StreamingGPRegressor(random_state=0).fit(data.X, data.y)
         errors.append(root_mean_squared_error(data.y_test, model.predict(data.X_test)))
