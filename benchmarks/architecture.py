@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from common import ONE_THREAD, ROOT, Record, put_measured
+from common import ONE_THREAD, ROOT, Record, markdown_table, put_measured
 
 PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
 MARKERS = "<!-- architecture -->", "<!-- /architecture -->"
@@ -111,8 +111,7 @@ def table(source: Path) -> str:
         "modules that a warm query touches": f"{len(result['query'])}: {', '.join(result['query'])}",
         **{f"processor seconds of `{each}`": f"{import_seconds(source, each):.2f}" for each in IMPORTS},
     }
-    lines = ["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
-    return "\n".join(lines) + "\n"
+    return markdown_table(["figure", "value"], rows.items())
 
 
 def write(text: str) -> Path:

@@ -83,9 +83,10 @@ def put_measured(page: Path, begin: str, end: str, text: str) -> None:
 
 @cache
 def measured_now() -> str:
-    """A sentence with the day, the commit of this checkout when the program began, and whether src differs from it."""
+    """A sentence with the day, the latest commit that changed src when the program began, and whether src differs."""
     git = ["git", "-C", str(ROOT)]
-    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    latest = [*git, "log", "-1", "--format=%h", "--", "src"]
+    name = subprocess.run(latest, capture_output=True, text=True, check=True).stdout
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
     return f"Measured on {date.today()} at commit {name.strip()}{' with changes' if is_changed else ''}."
 
@@ -104,6 +105,12 @@ def when_measured(records: Iterable[Record], key: str) -> str:
     if len(names) == 1:
         return next(iter(names))
     return " ".join(f"{', '.join(each)}: {sentence[0].lower()}{sentence[1:]}" for sentence, each in names.items())
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def resident_bytes() -> int:
@@ -151,7 +158,6 @@ def run_studies(
     if unknown := [name for name in names if name not in studies]:
         parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(studies)}")
     rows = [row for name in names for row in studies[name](arguments.data)]
-    heading = [f"| what | {' | '.join(headings)} |", "|---" * (1 + len(headings)) + "|"]
-    table = "\n".join([*heading, *(f"| {what} | {result} |" for what, result in rows)]) + "\n"
+    table = markdown_table(["what", *headings], rows)
     print(table)
     return table if arguments.write else None

@@ -1,10 +1,11 @@
 """Damaged map files are refused, and a killed program leaves a whole map and loses nothing that it acknowledged.
 
-    python benchmarks/durability.py [--files 10000] [--kills 50]
+    python benchmarks/durability.py [--files 10000] [--kills 50] [--write]
 
 Files are damaged in transit (which a check sum shows) or forged. `wgpr fit` and `wgpr update` are killed at random
 moments, half of them while the map is written. `wgpr stream` and `wgpr update` are killed again and again on one map,
-which must then be that of a run without kills, to the bit. 20 minutes; `--files 300 --kills 3` takes a minute.
+which must then be that of a run without kills, to the bit. `--write` puts the table into docs/measurements.md. 20
+minutes; `--files 300 --kills 3` takes a minute.
 """
 
 import argparse
@@ -20,17 +21,23 @@ import numpy as np
 import pandas as pd
 from rich.progress import Progress, track
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from common import ROOT, markdown_table, put_measured
+
+sys.path.insert(0, str(ROOT / "tests"))
 
 from damage import FORGED, IN_TRANSIT
 from streams import ALL, assert_same_learning, assert_same_models, fitted, travelling
 from wgpr import MapError, WGPRegressor, load
 from wgpr.cli.saving import journal_of
 
+PAGE = ROOT / "docs/measurements.md"
+MARKERS = "<!-- measured by benchmarks/durability.py -->", "<!-- end of durability -->"
 SCRIPT = Path(sys.executable).with_name("wgpr")
 
+Row = tuple[str, str]  # what was done, and what came of it
 
-def damaged_files(n_files: int, folder: Path) -> None:
+
+def damaged_files(n_files: int, folder: Path) -> Row:
     """Damage maps of every estimator in every way; each loads to the same values or is refused."""
     rng = np.random.default_rng(0)
     originals = []
@@ -39,7 +46,7 @@ def damaged_files(n_files: int, folder: Path) -> None:
             path = folder / f"{regressor.__name__}-{compact}.map"
             fitted(regressor).save(path, compact=compact)
             originals.append((path.read_bytes(), load(path)))
-    outcomes = dict.fromkeys(("refused", "harmless", "forged but sound"), 0)
+    outcomes = dict.fromkeys(("refused", "the same values", "forged, and load as another model"), 0)
     slowest = 0.0
     for number in track(range(n_files), description="damaged files"):
         data, original = originals[number % len(originals)]
@@ -52,7 +59,12 @@ def damaged_files(n_files: int, folder: Path) -> None:
         slowest = max(slowest, time.perf_counter() - started)
         outcomes[outcome] += 1
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(f"{n_files} damaged files: {outcomes}; slowest load {slowest:.3f} s, peak memory {memory:.0f} MiB")
+    limits = f"slowest load {1000 * slowest:.0f} ms, peak memory of the process {memory:.0f} MiB"
+    return f"{n_files:,} damaged map files", f"{_counts(outcomes)}; {limits}"
+
+
+def _counts(outcomes: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items())
 
 
 def _outcome(path: Path, original: object, *, is_forged: bool) -> str:
@@ -62,12 +74,12 @@ def _outcome(path: Path, original: object, *, is_forged: bool) -> str:
     except MapError:
         return "refused"
     if is_forged:  # other values with a right check sum, but a model
-        return "forged but sound"
+        return "forged, and load as another model"
     assert_same_models(loaded.models_, original.models_)
-    return "harmless"
+    return "the same values"
 
 
-def killed_programs(n_kills: int, folder: Path) -> None:
+def killed_programs(n_kills: int, folder: Path) -> Row:
     """Kill fit and update at random moments; the old map or the new one is there, whole."""
     rng = np.random.default_rng(0)
     X, y = travelling(2000)
@@ -77,7 +89,7 @@ def killed_programs(n_kills: int, folder: Path) -> None:
     fit = [SCRIPT, "fit", folder / "survey.csv", *settings, "-o", path]
     subprocess.run(fit, check=True, capture_output=True)
     commands = [[SCRIPT, "update", path, folder / "survey.csv", "--force"], fit]
-    outcomes = {"old": 0, "new": 0}
+    outcomes = {"times the old map": 0, "times the new one": 0}
     with Progress() as progress:
         task = progress.add_task("kill -9", total=n_kills)
         while sum(outcomes.values()) < n_kills:
@@ -91,10 +103,10 @@ def killed_programs(n_kills: int, folder: Path) -> None:
                 program.kill()
             load(path)
             if was_running:
-                outcomes["old" if path.read_bytes() == before else "new"] += 1
+                outcomes["times the old map" if path.read_bytes() == before else "times the new one"] += 1
                 progress.advance(task)
             _recover(path)
-    print(f"{n_kills} kills of running programs: a whole map each time; {outcomes}")
+    return f"{n_kills} kills of `wgpr fit` and `wgpr update`", f"a whole map each time: {_counts(outcomes)}"
 
 
 def _duration(command: list[object]) -> float:
@@ -110,7 +122,7 @@ def _recover(path: Path) -> int:
     return load(path).n_samples_seen_ if path.exists() else 0
 
 
-def killed_runs(n_kills: int, folder: Path, run: Callable[..., int]) -> None:
+def killed_runs(n_kills: int, folder: Path, run: Callable[..., int]) -> Row:
     """Kill a program again and again on one map. Acknowledged rows are there, none twice, and the map is exact.
 
     run : starts the program on a map that has seen some rows, kills it, and returns how many rows it acknowledged.
@@ -133,8 +145,11 @@ def killed_runs(n_kills: int, folder: Path, run: Callable[..., int]) -> None:
     model = load(path)
     expected = WGPRegressor(random_state=model.random_state).partial_fit(seen[["east", "north"]], seen["depth"])
     assert_same_learning(model, expected)
-    counts = f"{n_kills} kills, {n_recovered} with rows in the journal alone"
-    print(f"{run.__name__.replace('_', ' ')}: {counts}; {n_seen} rows, each once, and a map that is exact to the bit")
+    command = run.__name__.removeprefix("killed_")
+    return (
+        f"{n_kills} kills of `wgpr {command}` on one map, {n_recovered} of them with rows in the journal alone",
+        f"{n_seen:,} rows, each once; the map is that of a run without kills, to the bit",
+    )
 
 
 def killed_stream(path: Path, rows: pd.DataFrame, n_seen: int, rng: np.random.Generator) -> int:
@@ -179,12 +194,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        damaged_files(arguments.files, Path(folder))
-        killed_programs(arguments.kills, Path(folder))
-        killed_runs(arguments.kills, Path(folder), killed_stream)
-        killed_runs(arguments.kills, Path(folder), killed_update)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [
+            damaged_files(arguments.files, folder),
+            killed_programs(arguments.kills, folder),
+            killed_runs(arguments.kills, folder, killed_stream),
+            killed_runs(arguments.kills, folder, killed_update),
+        ]
+    table = markdown_table(["what", "measured"], rows)
+    print(table)
+    if arguments.write:
+        put_measured(PAGE, *MARKERS, table)
 
 
 if __name__ == "__main__":

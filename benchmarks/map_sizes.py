@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common import ROOT, put_measured, require_data
+from common import ROOT, markdown_table, put_measured, require_data
 from common import load as load_dataset
 from wgpr import WGPRegressor, diff, load
 
@@ -69,8 +69,7 @@ def table(X: np.ndarray, y: np.ndarray) -> str:
         "largest relative change of the standard deviation of the field",
         f"a difference after {N_MORE} rows more",
     ]
-    rows = [["", *METHODS], ["---"] * (1 + len(METHODS)), *zip(names, *columns, strict=True)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown_table(["", *METHODS], zip(names, *columns, strict=True))
 
 
 def main() -> None:
@@ -85,7 +84,7 @@ def main() -> None:
         f"Measured on the first {N_ROWS:,} rows of Lake Opinicon (depths to {lake.y[:N_ROWS].max():.0f} m):\n\n"
         f"{table(lake.X, lake.y)}"
     )
-    put_measured(PAGE, BEGIN, END, f"\n{measured}\n\n")
+    put_measured(PAGE, BEGIN, END, f"\n{measured}")
     print(measured)
 
 

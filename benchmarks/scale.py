@@ -1,11 +1,12 @@
-"""What a batch, a query and a model cost as ensembles, models and inputs grow.
+"""What a batch, a query and a model of the paper's method cost as ensembles, models and inputs grow.
 
-    python benchmarks/scale.py [--output scale.jsonl] [--plot docs/] [--only models] [--rounds 40] [--quick]
+    python benchmarks/scale.py [--output scale.jsonl] [--plot docs/] [--only models] [--rounds 40] [--quick] [--write]
 
 Ensembles of 10 to 100,000 models of 20 to 400 pseudo-inputs in 1 to 50 dimensions, at the settings of the paper:
 batches of 100, five candidates, a threshold of 30. Time is that of the processor, on one thread, and is measured in
-rounds, all sizes in turn. Results are lines of JSON; a run that was interrupted continues where it stopped. 100,000
-models take 8 GB and a minute to make; all of it takes half an hour, `--quick` two minutes.
+rounds, all sizes in turn. With `--output`, a run that was interrupted continues where it stopped. `--write` puts the
+table into docs/scale.md. 100,000 models take 8 GB and a minute to make; all of it takes half an hour, `--quick` two
+minutes.
 """
 
 import argparse
@@ -24,9 +25,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from common import Record, Results
+from common import ROOT, Record, Results, markdown_table, put_measured
 from synthetic_ensembles import (
     BATCH,
     Size,
@@ -47,6 +47,7 @@ from wgpr.plots import COLOURS
 from wgpr.rules.prediction import Nearest, PredictionRule, predict
 from wgpr.rules.splitting import Wasserstein
 
+PAGE, MARKERS = ROOT / "docs/scale.md", ("<!-- measured by benchmarks/scale.py -->", "<!-- end of scale -->")
 BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)
 
 Measurement = Callable[[SyntheticEnsemble, int], Record]
@@ -120,10 +121,9 @@ def learned(synthetic: SyntheticEnsemble, number: int, *, kind: str, amplitude: 
     return {"milliseconds": spent, **parts, **bounds, "is_new": record.changes[0].is_new}
 
 
-def queried(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int, is_around: bool) -> Record:
-    """Queries with variance, all at once, around one model or anywhere; for the first time and again."""
-    ensemble = without_caches(synthetic.after("learned"))
-    X = synthetic.batch(number)[0][:n] if is_around else synthetic.anywhere(n, number)
+def queried(synthetic: SyntheticEnsemble, number: int, *, rule: PredictionRule, n: int) -> Record:
+    """Queries anywhere with variance, all at once; for the first time and again."""
+    ensemble, X = without_caches(synthetic.after("learned")), synthetic.anywhere(n, number)
     first, again = (milliseconds(lambda: predict(ensemble, rule, X)) / n for _ in range(2))
     return {"milliseconds": again, "first": first}
 
@@ -140,8 +140,7 @@ BATCHES: dict[str, Measurement] = {
     "new": partial(learned, kind="new", amplitude=5.0),
 }
 QUERIES: dict[str, Measurement] = {
-    "nearest, 10,000 anywhere": partial(queried, rule=Nearest(), n=10_000, is_around=False),
-    "nearest, 100 together": partial(queried, rule=Nearest(), n=100, is_around=True),
+    "nearest, 10,000 anywhere": partial(queried, rule=Nearest(), n=10_000),
     "nearest, one by one": partial(queried_one_by_one, rule=Nearest(), n=50),
 }
 
@@ -226,92 +225,56 @@ def tracked(progress: Progress, numbers: Sequence[int], description: str) -> Ite
     progress.remove_task(task)
 
 
-# Tables
+# The table
+
+# Headings, and what stands below them: kind of work, quantities, factor to the unit.
+COLUMNS: dict[str, tuple[str, tuple[str, ...], float]] = {
+    "batch that a model learns [ms]": ("learned", ("milliseconds",), 1.0),
+    "batch that starts a model [ms]": ("new", ("milliseconds",), 1.0),
+    "finding the candidates [ms]": ("learned", ("search",), 1.0),
+    "changing the ensemble [ms]": ("learned", ("change",), 1.0),
+    "one bound with its gradient [ms]": ("learned", ("bound",), 1.0),
+    "query of 10,000, first; again [us]": ("nearest, 10,000 anywhere", ("first", "milliseconds"), 1e3),
+    "query alone [us]": ("nearest, one by one", ("milliseconds",), 1e3),
+    "a model in memory; after a query [kB]": ("memory", ("arrays", "with caches"), 1e-3),
+    "in a map; in a compact map [kB]": ("memory", ("saved", "compact"), 1e-3),
+}
 
 
-def table_of(title: str, rows: dict[str, dict[str, str]]) -> Table:
-    """Cells by the heading of the row and that of the column."""
-    table = Table(title=title)
-    for heading in ("", *next(iter(rows.values()))):
-        table.add_column(heading, justify="right")
-    for heading, cells in rows.items():
-        table.add_row(heading, *cells.values())
-    return table
+def table(studies: Iterable[Study], store: Store) -> str:
+    """Medians by size, a row for each."""
+    sizes = [size for study in studies for size in study.sizes if store.of(size, "learned")]
+    rows = []
+    for size in sizes:
+        cells = [
+            "; ".join(number(factor * store.median(size, work, each)) for each in quantities)
+            for work, quantities, factor in COLUMNS.values()
+        ]
+        rows.append([f"{size.n_models:,}", str(size.n_inducing), str(size.n_inputs), *cells])
+    return markdown_table(["J", "M", "d", *COLUMNS], rows)
 
 
-def batch_table(study: Study, store: Store) -> Table:
-    def cells(size: Size) -> dict[str, str]:
-        times = {kind: spread(store.values(size, kind)) for kind in BATCHES}
-        parts = {part: number(store.median(size, "learned", part)) for part in ("search", "change")}
-        return {**times, **parts, "a bound": number(store.median(size, "learned", "bound"))}
-
-    rows = {str(size): cells(size) for size in study.sizes}
-    return table_of("A batch of 100, milliseconds: median; mean; largest (and parts of a batch that is learned)", rows)
+def number(value: float) -> str:
+    """With two digits that say something, or all before the point."""
+    return f"{value:,.{max(0, 1 - int(np.floor(np.log10(abs(value) or 1.0))))}f}"
 
 
-def spread(values: np.ndarray) -> str:
-    return f"{np.median(values):.0f}; {values.mean():.0f}; {values.max():.0f}" if len(values) else "-"
-
-
-def query_table(study: Study, store: Store) -> Table:
-    def cell(size: Size, name: str) -> str:
-        again, first = (store.median(size, name, quantity) for quantity in ("milliseconds", "first"))
-        return " ".join(text for text in (number(again), f"({number(first)})") if text not in {"", "()"})
-
-    rows = {str(size): {name: cell(size, name) for name in QUERIES} for size in study.sizes}
-    return table_of("Queries with variance, milliseconds a query: again (for the first time)", rows)
-
-
-def number(value: float, digits: int = 2) -> str:
-    """With so many digits that say something; nothing if there is none."""
-    if np.isnan(value):
-        return ""
-    return f"{value:,.{max(0, digits - 1 - int(np.floor(np.log10(abs(value) or 1.0))))}f}"
-
-
-def memory_table(study: Study, store: Store) -> Table:
-    quantities = ("arrays", "with caches", "models", "index", "saved", "compact")
-    rows = {
-        str(size): {each: number(store.median(size, "memory", each) / 1000, 3) for each in quantities}
-        for size in study.sizes
-    }
-    return table_of("A model, kB", rows)
-
-
-def growth_table(study: Study, store: Store) -> Table:
-    quantities = {"mean": "milliseconds", "median": "median", "largest": "largest"}
-    rows = {
-        f"up to {size.n_models:,}": {
-            name: number(store.median(size, "growing", quantities[name])) for name in quantities
-        }
-        for size in study.sizes
-    }
-    return table_of("A model joins the ensemble, milliseconds", rows)
-
-
-def ratio_table(study: Study, store: Store) -> Table:
-    """The limit is 1.5."""
+def ratios(study: Study, store: Store) -> str:
+    """Sentences on the largest ensemble of a study: batches over those at 100 models, and how models join it."""
     few, many = (size for size in study.sizes if size.n_models in {100, study.values[-1]})
-    rows = {kind: ratios(*(store.of(size, kind) for size in (many, few))) for kind in BATCHES}
-    return table_of(f"A batch at {many.n_models:,} models over that at 100", rows)
+    learned, new = (store.median(many, kind) / store.median(few, kind) for kind in BATCHES)
+    mean, largest = (number(store.median(many, "growing", each)) for each in ("milliseconds", "largest"))
+    return (
+        f"With {many.n_inputs} inputs, a batch at {many.n_models:,} models takes {learned:.2f} times as long as at 100 "
+        f"if a model learns it, and {new:.2f} times if it starts one. A model joins that ensemble in {mean} ms in the "
+        f"mean, and in {largest} ms at most, when the tree is built again.\n"
+    )
 
 
-def ratios(many: Sequence[Record], few: Sequence[Record]) -> dict[str, str]:
-    ours, theirs = (np.array([record["milliseconds"] for record in records]) for records in (many, few))
-    bounds = [sum(record["evaluations"] for record in records) for records in (many, few)]
-    values = {
-        name: f(ours) / f(theirs) for name, f in {"mean": np.mean, "median": np.median, "largest": np.max}.items()
-    }
-    values["mean for each bound"] = ours.sum() / bounds[0] / (theirs.sum() / bounds[1])
-    return {name: f"{value:.2f}" for name, value in values.items()}
-
-
-def tables(studies: Iterable[Study], store: Store) -> Iterator[Table]:
-    for study in studies:
-        if all(store.of(size, "learned") for size in study.sizes):
-            makers = [batch_table, query_table, memory_table]
-            makers += [ratio_table, growth_table] if study.varied == "n_models" else []
-            yield from (make(study, store) for make in makers)
+def text(studies: Sequence[Study], store: Store) -> str:
+    """The table, and sentences on each study of the number of models."""
+    grown = [study for study in studies if study.varied == "n_models" and store.of(study.sizes[-1], "learned")]
+    return "\n".join([table(studies, store), *(ratios(study, store) for study in grown)])
 
 
 # Pictures
@@ -409,11 +372,12 @@ def draw_slope(ax: plt.Axes, study: Study, power: float, height: float, words: s
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("scale.jsonl"), help="file for the results, lines of JSON")
+    parser.add_argument("--output", type=Path, help="lines of JSON; what is in it already is not measured again")
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="where to draw the curves")
     parser.add_argument("--only", choices=STUDIES, help="one of the studies")
     parser.add_argument("--rounds", type=int, help="how often everything is measured")
     parser.add_argument("--quick", action="store_true", help="up to 1,000 models, a few rounds")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
     return parser.parse_args()
 
 
@@ -432,11 +396,12 @@ def main() -> None:
                 measure(study, store, progress)
     except KeyboardInterrupt:
         console.print("interrupted; these were done:")
-    for table in tables(studies, store):
-        console.print(table)
+    print(text(studies, store))
     if arguments.plot:
         for picture in PICTURES:
             draw(picture, [study for study in studies if study.base == BASE], store, arguments.plot)
+    if arguments.write:
+        put_measured(PAGE, *MARKERS, text(studies, store))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import pandas as pd
 
 from wgpr import WGPRegressor
 from wgpr.metrics import scores
@@ -26,6 +25,7 @@ sys.path += [str(DOCS.parent / "examples"), str(DOCS.parent / "benchmarks")]
 
 import lake  # noqa: E402
 from common import interpolated, put_between  # noqa: E402
+from lakes import simulated  # noqa: E402
 
 PAGE, PICTURE = DOCS / "tutorial.md", DOCS / "tutorial_lake.png"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -81,10 +81,7 @@ LAKES = [
 
 def lake_row(words: str, seeds: tuple[int, ...], noise: float, is_shuffled: bool) -> str:
     """A row of the table: models, RMSE and coverage of the default, RMSE of linear interpolation."""
-    northward, lines = np.arange(0.0, 1.5, 0.01), (np.arange(0.0, 1.0, 0.05), np.arange(1.0, 2.01, 0.05))
-    days = [lake.survey(some, northward, to_north=True, seed=seed) for some, seed in zip(lines, seeds, strict=False)]
-    judged = lake.survey(np.arange(0.1, 1.5, 0.25), np.arange(0.0, 2.0, 0.01), to_north=False, seed=seeds[2])
-    learned = pd.concat(days, ignore_index=True)
+    learned, judged = simulated(seeds)
     if is_shuffled:
         learned = learned.sample(frac=1.0, random_state=0)
     (X, y), (X_test, y_test) = (_with_noise(rows.to_numpy(), noise) for rows in (learned, judged))
@@ -104,11 +101,6 @@ def write_lakes() -> None:
     rows = [lake_row(*case) for case in LAKES]
     begin, end = "<!-- measured by docs/transcripts.py -->", "<!-- end of lakes -->"
     put_between(DOCS / "choosing.md", begin, end, heading + "".join(rows))
-    first = " | ".join(cell.strip() for cell in rows[0].split("|")[2:5])
-    _replace(DOCS / "choosing.md", r"\| `WGPRegressor\(\)` \| .* \|", f"| `WGPRegressor()` | {first} |")
-    rmse, rmse_of_little_noise = (rows[number].split("|")[3].strip() for number in (0, 3))
-    _replace(DOCS / "index.md", r"and WGPR [\d.]+ m; with", f"and WGPR {rmse_of_little_noise} m; with")
-    _replace(DOCS / "index.md", r"0\.195 m, and WGPR [\d.]+ m", f"0.195 m, and WGPR {rmse} m")
 
 
 def _replace(page: Path, pattern: str, text: str) -> None:
