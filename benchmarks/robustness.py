@@ -2,8 +2,9 @@
 
     python benchmarks/robustness.py --data FOLDER [--rows 1000] [--only kin40k] [--write]
 
-FOLDER holds the data sets; by default all rows are learned, which takes five minutes on two cores. A run is sound when nothing was raised, every prediction is finite, and no model's mean at its own
-inputs is further from the data than 10 times their range. `--write` puts a table into docs/measurements.md.
+FOLDER holds the data sets; by default all rows are learned, which takes five minutes on two cores. A run is sound when
+nothing was raised, every prediction is finite, and no model's mean at its own inputs is further from the data than 10
+times their range. `--write` puts a table into docs/measurements.md.
 """
 
 import argparse
