@@ -24,7 +24,7 @@ DOCS = Path(__file__).parent
 sys.path += [str(DOCS.parent / "examples"), str(DOCS.parent / "benchmarks")]
 
 import lake  # noqa: E402
-from common import interpolated, put_between  # noqa: E402
+from common import interpolated, put_measured  # noqa: E402
 from lakes import simulated  # noqa: E402
 
 PAGE, PICTURE = DOCS / "tutorial.md", DOCS / "tutorial_lake.png"
@@ -100,7 +100,7 @@ def write_lakes() -> None:
     heading = "| Lake | models | RMSE [m] | inside 95 % | linear interpolation: RMSE [m] |\n|---|---:|---:|---:|---:|\n"
     rows = [lake_row(*case) for case in LAKES]
     begin, end = "<!-- measured by docs/transcripts.py -->", "<!-- end of lakes -->"
-    put_between(DOCS / "choosing.md", begin, end, heading + "".join(rows))
+    put_measured(DOCS / "choosing.md", begin, end, heading + "".join(rows))
 
 
 def _replace(page: Path, pattern: str, text: str) -> None:
