@@ -3,9 +3,8 @@
     python benchmarks/architecture.py [--source OTHER/src] [--write]
 
 A row touches a module if `partial_fit` calls a function of it (counted with `sys.setprofile`) when a batch is learned:
-the largest count of ten batches. A warm query is the second `predict` of the same place. With `--write` the table
-replaces what is between the markers `<!-- architecture -->` and `<!-- /architecture -->` of CONTRIBUTING.md or
-docs/architecture.md. Takes 20 seconds.
+the largest count of ten batches. A warm query is the second `predict` of the same place. `--write` puts the table into
+CONTRIBUTING.md. Takes 20 seconds.
 """
 
 import argparse
@@ -22,8 +21,8 @@ import numpy as np
 
 from common import ONE_THREAD, ROOT, Record, markdown_table, put_measured
 
-PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
-MARKERS = "<!-- architecture -->", "<!-- /architecture -->"
+PAGE = ROOT / "CONTRIBUTING.md"
+MARKERS = "<!-- measured by benchmarks/architecture.py -->", "<!-- end of architecture -->"
 N_FIRST, N_BATCHES = 1400, 10
 IMPORTS, N_IMPORTS = ("import wgpr", "from wgpr import WGPRegressor"), 5
 
@@ -114,20 +113,10 @@ def table(source: Path) -> str:
     return markdown_table(["figure", "value"], rows.items())
 
 
-def write(text: str) -> Path:
-    """Put the text between the markers of the page that has them."""
-    begin, end = MARKERS
-    for page in map(ROOT.joinpath, PAGES):
-        if page.exists() and begin in page.read_text():
-            put_measured(page, begin, end, text)
-            return page
-    raise SystemExit(f"no page has the markers {begin} and {end}; put them into one of {', '.join(PAGES)}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=ROOT / "src", help="folder that holds wgpr/; by default, src")
-    parser.add_argument("--write", action="store_true", help="put the table into the page that has the markers")
+    parser.add_argument("--write", action="store_true", help="put the table into CONTRIBUTING.md")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -138,7 +127,7 @@ def main() -> None:
     text = table(arguments.source.resolve())
     print(text, end="")
     if arguments.write:
-        print(f"written to {write(text)}")
+        put_measured(PAGE, *MARKERS, text)
 
 
 if __name__ == "__main__":
