@@ -48,6 +48,7 @@ from wgpr.rules.prediction import Nearest, PredictionRule, predict
 from wgpr.rules.splitting import Wasserstein
 
 PAGE, MARKERS = ROOT / "docs/scale.md", ("<!-- measured by benchmarks/scale.py -->", "<!-- end of scale -->")
+N_GROWN = 10_000  # the mean time of a join grows with the number of models, so that more take long
 BASE, N_CANDIDATES, RULE = Size(), 5, Wasserstein(30.0)
 
 Measurement = Callable[[SyntheticEnsemble, int], Record]
@@ -166,13 +167,14 @@ def saved_bytes(size: Size) -> Record:
 
 
 def growing(synthetic: SyntheticEnsemble, sizes: Iterable[Size], track: Track) -> Iterator[Record]:
-    """What it takes to join a model to the ensemble, new trees included, from none to as many as there are."""
-    ensemble, spent = Ensemble.of([], synthetic.size.n_inputs), np.empty(synthetic.size.n_models)
-    for number in track(range(synthetic.size.n_models), "growing model by model"):
+    """What it takes to join a model to the ensemble, new trees included, from none to at most `N_GROWN` models."""
+    n_models = min(synthetic.size.n_models, N_GROWN)
+    ensemble, spent = Ensemble.of([], synthetic.size.n_inputs), np.empty(n_models)
+    for number in track(range(n_models), "growing model by model"):
         started = process_time()
         ensemble = ensemble.with_model(synthetic.ensemble.models[number])
         spent[number] = 1000.0 * (process_time() - started)
-    for size in sizes:
+    for size in (size for size in sizes if size.n_models <= n_models):
         latest = spent[size.n_models // 10 : size.n_models]
         about = {"milliseconds": latest.mean(), "median": np.median(latest), "largest": latest.max()}
         yield {**asdict(size), "round": 0, "work": "growing", **about}
@@ -260,14 +262,15 @@ def number(value: float) -> str:
 
 
 def ratios(study: Study, store: Store) -> str:
-    """Sentences on the largest ensemble of a study: batches over those at 100 models, and how models join it."""
+    """Sentences on batches of the largest ensemble over those at 100 models, and on how models join an ensemble."""
     few, many = (size for size in study.sizes if size.n_models in {100, study.values[-1]})
     learned, new = (store.median(many, kind) / store.median(few, kind) for kind in BATCHES)
-    mean, largest = (number(store.median(many, "growing", each)) for each in ("milliseconds", "largest"))
+    grown = max((size for size in study.sizes if store.of(size, "growing")), key=lambda size: size.n_models)
+    mean, largest = (number(store.median(grown, "growing", each)) for each in ("milliseconds", "largest"))
     return (
         f"With {many.n_inputs} inputs, a batch at {many.n_models:,} models takes {learned:.2f} times as long as at 100 "
-        f"if a model learns it, and {new:.2f} times if it starts one. A model joins that ensemble in {mean} ms in the "
-        f"mean, and in {largest} ms at most, when the tree is built again.\n"
+        f"if a model learns it, and {new:.2f} times if it starts one. A model joins an ensemble that grows to "
+        f"{grown.n_models:,} in {mean} ms in the mean, and in {largest} ms at most, when the tree is built again.\n"
     )
 
 
