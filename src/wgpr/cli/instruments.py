@@ -40,7 +40,7 @@ def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
         with _opened(address) as arrivals:
             for rows in _rows(arrivals, decoder):
                 lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
-                yield from session.good_lines(lines, [])
+                yield session.good_lines(lines)
         if lack := decoder.lack():
             raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:

@@ -17,7 +17,7 @@ from wgpr.estimators.regressors import WGPRegressor
 from wgpr.io.coordinates import NONE, coordinates, coordinates_of, has_pyproj
 from wgpr.io.rows import ANSWER
 
-# Rows of a request. If one of them is refused, the others are sent again.
+# Rows of a request. If one of them is refused, the service takes none of them.
 _MOST_ROWS = 5000
 
 
@@ -131,35 +131,33 @@ class RemoteSession(Session):
             if self.recognises_degrees:
                 self.new_map["crs"] = _recognised(self.columns[:-1], rows)
             self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
-        for first in range(0, len(rows), _MOST_ROWS):
-            n_before = self.n_rows
-            self._send(rows[first : first + _MOST_ROWS])
-            if self.n_rows // self._report_every > n_before // self._report_every:
-                self.report()
-
-    def _send(self, rows: list[Line]) -> None:
-        """Send rows. Those that the service refuses are left out, and the others are sent again."""
-        stream = self._stream_up_to(rows[-1].number)
+        n_together = _MOST_ROWS
         while rows:
-            X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
-            weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+            n_before, part = self.n_rows, rows[:n_together]
             try:
-                self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
+                self._send(part)
             except MapServiceError as error:
                 if error.line is None:
                     raise
                 refused = rows.pop(error.line - 1)
                 self.left_out.add(refused.number, LineError(f"is refused by the service: {_fault(error)}"))
-            else:
-                self.n_rows += len(rows)
-                return
+                n_together = max(1, error.line - 1)  # those before it are good, and others may be refused too
+                continue
+            rows, n_together = rows[len(part) :], min(2 * n_together, _MOST_ROWS)
+            if self.n_rows // self._report_every > n_before // self._report_every:
+                self.report()
 
-    def _stream_up_to(self, number: int) -> list[str]:
-        """Fingerprints of the stream up to a line; that of what the service knows of it comes first."""
-        before, lines = self._passed.last, self._not_passed
-        self._pass([line for line in lines if line.number <= number])
-        self._not_passed = [line for line in lines if line.number > number]
-        return [before, *self._passed.marks] if self._passed.n_rows >= MIN_HEAD else []
+    def _send(self, rows: list[Line]) -> None:
+        """Send rows with the fingerprints of the stream up to them, after that of what the service knows of it."""
+        lines, last = self._not_passed, rows[-1].number
+        passed = self._passed.copy()
+        passed.add_lines(line for line in lines if line.number <= last)
+        stream = [self._passed.last, *passed.marks] if passed.n_rows >= MIN_HEAD else []
+        X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
+        weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+        self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
+        self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
+        self.n_rows += len(rows)
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

@@ -101,28 +101,22 @@ class Session(ABC):
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
 
-    def good_lines(self, lines: Sequence[Line], faults: list[LineFault]) -> Iterator[list[Line]]:
-        """Lists of the lines that are learned or answered. Of the others it is told that they are left out.
+    def good_lines(self, lines: Sequence[Line], faults: Sequence[LineFault] = ()) -> list[Line]:
+        """The lines that are learned or answered. Of the others it is told that they are left out.
 
         faults : of other lines that came with these.
         """
-        if faults and self.left_out.strict:
-            lines = [line for line in lines if line.number < faults[0][0]]
         lines = lines if self.force else self._new_lines(lines)
         good, far = self._checked(lines)
-        faults = sorted([*faults, *far], key=lambda fault: fault[0])
-        if faults and self.left_out.strict:
-            self._note_rows([line for line in lines if line.number < faults[0][0]])
-            yield [line for line in good if line.number < faults[0][0]]
-        for number, error in faults:
+        for number, error in sorted([*faults, *far], key=lambda fault: fault[0]):
             self.left_out.add(number, error)
         self._note_rows(lines)
-        yield good
+        return good
 
     def _new_lines(self, lines: Sequence[Line]) -> Sequence[Line]:
         """The lines without rows that the map has learned before, which is told when all of these have come."""
         known, new = self._replay.split(lines)
-        self._pass(known)
+        self._passed.add_lines(known)
         if not self._replay.is_amid:
             self._tell_known()
         elif any(line.y is not None for line in new):
@@ -136,22 +130,17 @@ class Session(ABC):
             rows = format_count(self.n_repeated, "row")
             inform(f"{rows} were known already, and were left out (--force learns them again){what_follows}")
 
-    def rest(self) -> Iterator[list[Line]]:
+    def rest(self) -> list[Line]:
         """When the stream ends: rows that are held, because an earlier one begins with them, are new after all."""
         self._tell_known()
         if self._replay.is_amid and (held := self._replay.held):
             fault = f"{format_count(len(held), 'row')} at the end may be known already too, and were left out"
             raise TableError(f"{self.left_out.place}: {fault}; to learn them, send them alone")
-        yield from self.good_lines(self._replay.released(), [])
+        return self.good_lines(self._replay.released())
 
     def _note_rows(self, lines: Sequence[Line]) -> None:
         """Note which rows of the stream have come so far, so that a map can know them if they come again."""
-        self._pass(lines)
-
-    def _pass(self, lines: Sequence[Line]) -> None:
-        """Take the fingerprints of rows."""
-        if rows := [[*line.x, line.y] for line in lines if line.y is not None]:
-            self._passed.add(np.array(rows, dtype=float))
+        self._passed.add_lines(lines)
 
     def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
         """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
