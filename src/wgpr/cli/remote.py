@@ -32,8 +32,14 @@ def remote_session(
         raise UsageError(f"--to: {error}") from error
     with service_map:
         definition = _definition(service_map)
-        parser = said.parser_of_new_map() if definition is None else _parser(url, definition, said)
-        tables = [] if definition is None else service_map.learned_tables()
+        if definition is None:
+            inform(f"{url} does not exist yet; a new map is started")
+            parser, tables = said.parser_of_new_map(), []
+        else:
+            columns = definition["inputs"], definition["target"], definition["weight"] or ""
+            if said.weight and not columns[-1]:
+                raise UsageError(f"{url} has no weights; leave out --weight")
+            parser, tables = said.parser_of_map(url, *columns), service_map.learned_tables()
         session = RemoteSession(service_map, parser, level, report_every, tables)
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
@@ -42,9 +48,7 @@ def remote_session(
             session.recognises_degrees = not said.crs
         named = (definition or {}).get("crs") or said.crs
         session.crs = named if has_pyproj() and named.lower() != NONE else ""
-        if definition is None:
-            inform(f"{url} does not exist yet; a new map is started")
-        elif session.new_map:  # the service says whether it has these settings
+        if definition is not None and session.new_map:  # the service says whether it has these settings
             session.create(definition["inputs"], definition["target"], definition["weight"])
         yield session
 
@@ -59,12 +63,6 @@ def _definition(service_map: Map) -> dict[str, Any] | None:
         raise
 
 
-def _parser(url: str, definition: dict[str, Any], said: StreamOptions) -> LineParser:
-    if said.weight and definition["weight"] is None:
-        raise UsageError(f"{url} has no weights; leave out --weight")
-    return said.parser_of_map(url, definition["inputs"], definition["target"], definition["weight"] or "")
-
-
 class RemoteSession(Session):
     """Sends rows to a map of a service. n_rows : that the service has on its disk.
 
@@ -76,20 +74,14 @@ class RemoteSession(Session):
     """
 
     def __init__(
-        self,
-        service_map: Map,
-        parser: LineParser,
-        level: float,
-        report_every: int,
-        tables: Sequence[str],
+        self, service_map: Map, parser: LineParser, level: float, report_every: int, tables: Sequence[str]
     ) -> None:
         super().__init__(parser, report_every, tables)
         self._map, self._level = service_map, level
         self._not_passed: list[Line] = []
         self._waits = False
         self.new_map: dict[str, Any] | None = None
-        self.recognises_degrees = False
-        self.crs = ""
+        self.recognises_degrees, self.crs = False, ""
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
@@ -97,7 +89,7 @@ class RemoteSession(Session):
         self.new_map = None
 
     def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
-        """Rows far from where a projected system is used are left out here: the service refuses one at a time."""
+        """Rows far from where a projected system is used are left out here, before a map is made for them."""
         if self.crs and lines and self._coordinates is None:
             known, self.crs = coordinates_of(self.crs, self.parser.inputs), ""
             self._coordinates = None if known.is_geographic else known
@@ -112,18 +104,9 @@ class RemoteSession(Session):
         self._waits = any(line.y is None for line in lines)
         yield from super().process(lines)
 
-    def report(self) -> None:
+    def _progress(self) -> str:
         rows, queries = format_count(self.n_rows, "row"), format_count(self.n_answers, "query")
-        self._tell(f"{rows} sent to {self._map.url}, {queries} answered")
-
-    def save_if_due(self) -> None:
-        """The service saves."""
-
-    def catch_up(self) -> None:
-        """The service learns what it has taken."""
-
-    def finish(self) -> None:
-        self.report()
+        return f"{rows} sent to {self._map.url}, {queries} answered"
 
     def _learn(self, rows: list[Line]) -> None:
         if self.new_map is not None:

@@ -210,26 +210,24 @@ class Session(ABC):
     def _answers(self, queries: list[Line]) -> Iterator[str]: ...
 
     @abstractmethod
-    def report(self) -> None:
-        """Print what was done so far."""
+    def _progress(self) -> str:
+        """What was done so far."""
 
-    def _tell(self, text: str) -> None:
-        """Print a report, unless it is the same as the last one."""
-        if text != self._told:
+    def report(self) -> None:
+        """Print what was done so far, unless nothing was since the last report."""
+        if (text := self._progress()) != self._told:
             inform(text)
         self._told = text
 
-    @abstractmethod
-    def save_if_due(self) -> None:
+    def save_if_due(self) -> None:  # noqa: B027 (a service does so itself)
         """Save what is learned, from time to time."""
 
-    @abstractmethod
-    def catch_up(self) -> None:
+    def catch_up(self) -> None:  # noqa: B027
         """After an interruption: learn the rows that were taken before it."""
 
-    @abstractmethod
     def finish(self) -> None:
         """Report and save what is learned."""
+        self.report()
 
     @property
     def columns(self) -> list[str]:
@@ -292,14 +290,13 @@ class StreamSession(Session):
             self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
         yield from super().process(lines)
 
-    def report(self) -> None:
-        """Print the scores so far."""
+    def _progress(self) -> str:
         text = f"{format_count(self.n_rows, 'row')} learned, {format_count(self.n_answers, 'query')} answered"
         if self.scores.n_rows:
             scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
             text += f"; {models}; forecasts: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
             text += f"{scores.coverage:.1%} within the 95 % interval"
-        self._tell(text)
+        return text
 
     def save_if_due(self) -> None:
         if self.n_rows > self._n_saved and time.monotonic() > self._saved_at + self._save_every:
@@ -318,7 +315,7 @@ class StreamSession(Session):
         self.n_rows += n_seen(self.model) - n_before
 
     def finish(self) -> None:
-        self.report()
+        super().finish()
         if self.n_rows:
             self._save(is_last=True)
 
