@@ -402,7 +402,9 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "-o", "b.map", "-s", "treshold=3"], 2, ["treshold", "threshold"]),
         (["fit", "survey.csv", "-o", "b.map", "-s", "threshold=-3"], 2, ["threshold", "-3"]),
         (["fit", "survey.csv", "-o", "b.map", "-s", "nonsense"], 2, ["NAME=VALUE"]),
+        (["fit", "survey.csv", "-o", "b.map", "-s", "batch_size=9"], 2, ["batch_size=9", "-s threshold=1"]),
         (["fit", "survey.csv", "-o", "b.map", "-m", "kriging"], 2, ["kriging", "solar"]),
+        (["fit", "survey.csv", "-o", "b.map", "-m", "solar", "--shards", "2"], 2, ["--shards is for the default"]),
         (["fit", "survey.csv", "-o", "b.map", "--decimal", "x"], 2, ["decimal"]),
         (["predict", "survey.csv", "survey.csv"], 1, ["survey.csv", "not a map"]),
         (["predict", "none.map", "survey.csv"], 1, ["none.map"]),
@@ -429,7 +431,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["merge", "a.map", "-o", "b.map"], 2, ["MAP", "twice"]),
         (["merge", "a.map", "none.map", "-o", "b.map"], 1, ["none.map"]),
         (["merge", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
-        (["merge", "a.map", "a.map", "-o", "b.map"], 1, ["a.map", "paper's method", "WGPRegressor()"]),
+        (["merge", "a.map", "a.map", "-o", "b.map"], 1, ["a.map", "only maps of the default method"]),
         (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["--at gives 1 twice", "once"]),
         (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
         (["grid", "a.map", "--at", "north=1,2", "-o", "a.nc"], 2, ["--at must be", "one number"]),
@@ -767,6 +769,35 @@ def test_a_boat_at_anchor_may_sail_off(wgpr, anchor):
     moves = [0.01 * (row % 3) for row in range(40)] + [0.9 * row for row in range(40)]
     text = "\n".join(f"{anchor[0] + move},{anchor[1] + move},1.0" for move in moves)
     assert "left out" not in wgpr("stream", "a.map", *SMALL, stdin=text)[2]
+
+
+def test_degrees_that_their_names_do_not_tell_are_told_by_fit(wgpr):
+    rows = survey(200)
+    degrees = rows.assign(east=-76.3 + 1e-2 * rows["east"], north=44.5 + 1e-2 * rows["north"])
+    degrees.to_csv("degrees.csv", index=False)
+    code, _, said = wgpr("fit", "degrees.csv", "-o", "a.map")
+    assert (code, said.count("--crs EPSG:4326")) == (0, 1), said
+    assert "warning: east, north look like degrees" in said
+    assert "look like" not in wgpr("fit", "degrees.csv", "--crs", "none", "-o", "a.map")[2]
+    for scale, offset in ((1.0, 0.0), (100.0, 50.0), (0.05, 0.0), (0.3, 3.0)):  # metres or kilometres of a local grid
+        local = rows.assign(east=offset + scale * rows["east"], north=offset + scale * rows["north"])
+        local.to_csv("local.csv", index=False)
+        code, _, said = wgpr("fit", "local.csv", "-o", "a.map")
+        assert (code, "look like" in said) == (0, False), said
+    degrees.rename(columns={"east": "east [km]", "north": "north [km]"}).to_csv("units.csv", index=False)
+    assert "look like" not in wgpr("fit", "units.csv", "-o", "a.map")[2]
+
+
+def test_a_flipped_sign_is_told_by_update(wgpr):
+    rows, more = survey(110).assign(depth=lambda rows: 20.0 + rows["depth"]), survey(60, seed=1)
+    rows.to_csv("monday.csv", index=False)
+    assert wgpr("fit", "monday.csv", "-o", "a.map")[0] == 0
+    for sign, is_told in ((1.0, False), (-1.0, True)):
+        more.assign(depth=sign * (20.0 + more["depth"])).to_csv("more.csv", index=False)
+        code, _, said = wgpr("update", "a.map", "more.csv", "-o", "b.map")
+        assert (code, "values of 'depth' have another sign" in said) == (0, is_told), said
+    more.assign(depth=-0.1).to_csv("more.csv", index=False)  # no value of the map is like these with another sign
+    assert "another sign" not in wgpr("update", "a.map", "more.csv", "-o", "b.map")[2]
 
 
 def test_update_refuses_rows_that_it_has_learned(wgpr):

@@ -77,10 +77,11 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
 def are_other_places(names: Sequence[str], others: Sequence[str]) -> bool:
     """Whether the one are longitude and latitude and the others easting and northing, by their names."""
     pairs = ((names, others), (others, names))
-    return any(_are(one, LONGITUDE, LATITUDE) and _are(other, EASTING, NORTHING) for one, other in pairs)
+    return any(are_named(one, LONGITUDE, LATITUDE) and are_named(other, EASTING, NORTHING) for one, other in pairs)
 
 
-def _are(names: Sequence[str], x: str, y: str) -> bool:
+def are_named(names: Sequence[str], x: str, y: str) -> bool:
+    """Whether one of the names matches the pattern `x`, and one the pattern `y`."""
     return all(any(Label.parsed(name).is_one_of(pattern) for name in names) for pattern in (x, y))
 
 

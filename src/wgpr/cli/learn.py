@@ -27,13 +27,14 @@ from wgpr.cli.console import (
     uninterrupted,
     warn,
 )
-from wgpr.cli.georeference import add_crs, choose_crs_of_table
+from wgpr.cli.georeference import add_crs, choose_crs_of_table, warn_of_degrees
 from wgpr.cli.plausibility import TableCheck
 from wgpr.cli.repetition import note_tables
 from wgpr.cli.saving import MapWriter, map_writer, read_map
 from wgpr.cli.settings import make_estimator, open_table
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
 from wgpr.io.tables import Chunk, Table, TableError, expand
@@ -88,7 +89,17 @@ def fit(
         choose_crs_of_table(model, crs, table, columns[: -1 - bool(weight)])
         weights = bool(weight)
         exit_unless(
-            learn_table(model, table, columns, writer, has_weights=weights, skip=skip, force=force, fleet=fleet)
+            learn_table(
+                model,
+                table,
+                columns,
+                writer,
+                has_weights=weights,
+                skip=skip,
+                force=force,
+                fleet=fleet,
+                may_be_degrees=not crs,
+            )
         )
 
 
@@ -102,7 +113,9 @@ def _fleet(
         return
     from wgpr.fleet.sharded import ShardedRegressor
 
-    with opt.errors_of_usage():
+    if not knows_rows_at_once(model):
+        raise UsageError("--shards is for the default method, and this is another; leave out --shards or --method")
+    with opt.errors_of_usage("--"):
         fleet = ShardedRegressor(
             cast(Any, model), n_shards=shards, engine=engine, address=address or None, folder=folder
         )
@@ -217,6 +230,7 @@ def learn_table(
     force: bool = False,
     has_journal: bool = False,
     fleet: "ShardedRegressor | None" = None,
+    may_be_degrees: bool = False,
 ) -> bool:
     """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
 
@@ -225,6 +239,7 @@ def learn_table(
     columns : inputs, target and, if it has_weights, last these; skip : rows to leave out at the beginning.
     force : learn rows that are doubtful, with a warning; has_journal : write rows to the journal before.
     fleet : learns the rows in place of the model, which gets the result.
+    may_be_degrees : whether places that look like degrees are told.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check = TableCheck(model, force=force, has_weights=has_weights, skip=skip)
@@ -236,6 +251,8 @@ def learn_table(
 
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
+            if may_be_degrees and sample is not None and coordinates(model) is None:
+                warn_of_degrees(columns[: -1 - has_weights], sample[:, : -1 - has_weights])
             if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
                 inform(f"shards do not pay for fewer than {_FEW_ROWS:,} rows; without --shards they are learned sooner")
             chunks = _chunks_after(skip, table.chunks(columns, _PIECE))
