@@ -526,7 +526,7 @@ def test_the_help_lists_all_methods():
     assert ", ".join(METHODS) == METHOD_NAMES
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["fit", "--help"], ["update", "--help"]])
 def test_help_imports_nothing_that_takes_long(arguments):
     code = f"import sys; from wgpr.cli.app import app; app({arguments}, standalone_mode=False); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -72,9 +72,8 @@ def warn_of_degrees(inputs: Sequence[str], rows: Array) -> None:
     has_decimals = (np.round(X, _FEW_DECIMALS) != X).mean() > 0.5
     is_small = (extent < _LARGEST_EXTENT).all() and (size > _LEAST_RATIO * extent).all()
     if is_small and has_decimals and size.max() <= 180.0 and size.min() <= 90.0:
-        warn(
-            f"{', '.join(names)} look like degrees, and are learned as they are; if they are, fit again with --crs {WGS84}"
-        )
+        fault = f"{', '.join(names)} look like degrees, and are learned as they are"
+        warn(f"{fault}; if they are degrees, fit again with --crs {WGS84}")
 
 
 def choose_crs_of_table(model: EnsembleRegressor, crs: str, table: Table, inputs: Sequence[str]) -> None:

@@ -82,22 +82,16 @@ class Session(ABC):
     """Learns the rows of a stream, here or elsewhere. n_rows : taken so far; n_answers : queries answered.
 
     n_repeated : rows that were learned before the stream, and are left out. tables : what the map has noted of such.
-    known : what is known of the values from `n_known` rows before. left_out : lines that are not learned.
+    left_out : lines that are not learned.
     force : rows that are far outside of what is known, or were learned before, are learned too.
     """
 
-    def __init__(
-        self,
-        parser: LineParser,
-        report_every: int,
-        tables: Sequence[str],
-        known: KnownRange | None = None,
-        n_known: int = 0,
-    ) -> None:
+    def __init__(self, parser: LineParser, report_every: int, tables: Sequence[str]) -> None:
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = self.n_repeated = 0
         self.left_out, self.force = LeftOut(), False
-        self._known, self._n_known = known, n_known
+        self._known: KnownRange | None = None  # of the values of so many rows
+        self._n_known = 0
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
 
@@ -259,8 +253,8 @@ class StreamSession(Session):
         save_every: float = 60.0,
         crs: str = "",
     ) -> None:
-        known = KnownRange.of_map(model) if n_seen(model) else None
-        super().__init__(parser, report_every, learned_tables(model), known, n_seen(model))
+        super().__init__(parser, report_every, learned_tables(model))
+        self._known, self._n_known = KnownRange.of_map(model) if n_seen(model) else None, n_seen(model)
         self.model, self._half_width, self._forecasts = model, half_width, Forecasts()
         self.scores = self._forecasts.scores
         self._writer, self._save_every = writer, save_every
