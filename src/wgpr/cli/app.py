@@ -22,7 +22,7 @@ COMMANDS = {
     "serve": ("serve", "Serve the maps of a folder over HTTP: they learn and answer at once, and lose nothing."),
     "predict": ("query", "Predict at the places of a table."),
     "grid": ("query", "Predict on a regular grid: a GeoTIFF, a BAG, or NetCDF with CF attributes."),
-    "contours": ("contours", "Draw lines of equal mean, as GeoJSON or GeoPackage for GIS."),
+    "contours": ("query", "Draw lines of equal mean, as GeoJSON or GeoPackage for GIS."),
     "next": ("next", "Propose where to measure next: places, lines or a path that take out most uncertainty."),
     "evaluate": ("query", "Score the predictions of other data, and their uncertainty."),
     "info": ("show", "Print what is in a map: settings, models, extents, size, last steps."),

@@ -51,7 +51,6 @@ _LEGEND = (
     "to predict; of interpolation these are all samples."
 )
 _MAP = "The prediction of WGPR, its uncertainty, its local models, and the history of its decisions."
-_CALIBRATION = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -77,7 +76,6 @@ class MethodResult:
     """A method after the whole survey.
 
     model : None for interpolation; seconds : of learning; kilobytes : of what must be kept to predict.
-    mean, std : (m,) predictions at the held-out points; std is None for interpolation.
     """
 
     method: str
@@ -85,8 +83,6 @@ class MethodResult:
     scores: Scores
     seconds: float
     kilobytes: float
-    mean: Array
-    std: Array | None
 
 
 @opt.with_table_options
@@ -146,7 +142,7 @@ def run_demo(folder: Path, survey: Survey, seed: int = 0) -> tuple[MethodResult,
         above, below = (
             f"<p>{escape(text)}</p>" for text in (f"{source.format(n_rows=len(survey.y))} {_PROCEDURE}", note)
         )
-        pictures = [_html_picture(*each) for each in _pictures(survey, results[0], model)]
+        pictures = [_html_picture(*each) for each in _pictures(survey, model)]
         body = "\n".join([above, table.to_html(border=0), below, *pictures])
         text = _PAGE.format(title=escape(survey.name), body=body)
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +180,7 @@ def _result(survey: Survey, name: str, model: OnlineRegressor) -> MethodResult:
         model.flush()
     seconds, kilobytes = perf_counter() - started, len(model.to_bytes(compact=True)) / 1000
     mean, std = predict_one_output(model, survey.named(survey.X_test), latent=survey.terrain is not None)
-    return MethodResult(name, model, scores(survey.y_test, mean, std), seconds, kilobytes, mean, std)
+    return MethodResult(name, model, scores(survey.y_test, mean, std), seconds, kilobytes)
 
 
 def _interpolation_result(survey: Survey) -> MethodResult:
@@ -192,7 +188,7 @@ def _interpolation_result(survey: Survey) -> MethodResult:
     interpolate = interpolator(survey.X, survey.y)
     seconds, mean = perf_counter() - started, interpolate(survey.X_test)
     kilobytes = 4 * (survey.X.size + survey.y.size) / 1000  # all samples in float32, as in a compact map
-    return MethodResult(INTERPOLATION, None, scores(survey.y_test, mean), seconds, kilobytes, mean, None)
+    return MethodResult(INTERPOLATION, None, scores(survey.y_test, mean), seconds, kilobytes)
 
 
 def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
@@ -244,8 +240,8 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
-def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> Iterable[tuple[Figure, str]]:
-    """The map and its history, the truth if it is known, and the calibration, with their captions."""
+def _pictures(survey: Survey, model: OnlineRegressor) -> Iterable[tuple[Figure, str]]:
+    """The map and its history, and the truth if it is known, with their captions."""
     yield plots.summary_figure(model), _MAP
     if survey.terrain is not None:
         figure = Figure(figsize=(6.0, 5.2), layout="constrained")
@@ -253,10 +249,6 @@ def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> Ite
         ax = plots.plot_field(terrain.elevation, terrain.region, ax=figure.subplots(), label=survey.target_name)
         ax.set(xlabel=x, ylabel=y)
         yield figure, "The truth."
-    figure = Figure(figsize=(6.0, 5.2), layout="constrained")
-    assert wgpr.std is not None
-    plots.plot_calibration(survey.y_test, wgpr.mean, wgpr.std, ax=figure.subplots())
-    yield figure, _CALIBRATION
 
 
 def _html_picture(figure: Figure, caption: str) -> str:
