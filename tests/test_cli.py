@@ -425,7 +425,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["apply", "a.map", "bad.csv", "-o", "b.map"], 1, ["bad.csv is no difference", "wgpr diff"]),
-        (["apply", "a.map", "a.map", "-o", "b.map"], 1, ["a.map is a map and no difference", "wgpr diff"]),
+        (["apply", "a.map", "a.map", "-o", "b.map"], 1, ["a.map is no difference", "wgpr diff"]),
         (["evaluate", "folder", "survey.csv"], 1, ["folder is a folder", "MAP", "map file"]),
         (["serve", "a.map"], 2, ["a.map is a file", "FOLDER"]),
         (["merge", "a.map", "-o", "b.map"], 2, ["MAP", "twice"]),

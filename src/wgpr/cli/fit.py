@@ -40,7 +40,9 @@ def fit(
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
-    from wgpr.cli.georeference import choose_crs_of_table
+    import numpy as np
+
+    from wgpr.cli.georeference import choose_crs
     from wgpr.cli.learn import choose_columns, fleet_of, learn_table, require_weights
     from wgpr.cli.saving import map_writer
     from wgpr.cli.settings import make_estimator, open_table
@@ -52,7 +54,8 @@ def fit(
     with map_writer(output) as writer, fleet_of(model, shards, engine, address, folder) as fleet:
         table = open_table(data, tables)
         columns = choose_columns(table, opt.split_names(x), y, weight)
-        choose_crs_of_table(model, crs, table, columns[: -1 - bool(weight)])
+        inputs = columns[: -1 - bool(weight)]
+        choose_crs(model, crs, table.crs, inputs, np.column_stack([*table.peek(inputs).values()]))
         checks: Any = {"has_weights": bool(weight), "skip": skip, "force": force, "may_be_degrees": not crs}
         learn_table(model, table, columns, writer, fleet=fleet, **checks)
 

@@ -22,7 +22,6 @@ from wgpr.io.coordinates import (
 )
 from wgpr.io.grids import input_names
 from wgpr.io.known_range import first_out_of_area
-from wgpr.io.tables import Table
 from wgpr.labels import EASTING, NORTHING, Label
 
 # Degrees whose names do not tell them: a survey has at most this extent, is so many extents away from 0, 0, and its
@@ -74,12 +73,6 @@ def warn_of_degrees(inputs: Sequence[str], rows: Array) -> None:
     if is_small and has_decimals and size.max() <= 180.0 and size.min() <= 90.0:
         fault = f"{', '.join(names)} look like degrees, and are learned as they are"
         warn(f"{fault}; if they are degrees, fit again with --crs {WGS84}")
-
-
-def choose_crs_of_table(model: EnsembleRegressor, crs: str, table: Table, inputs: Sequence[str]) -> None:
-    """Give a new model the coordinates of a table. inputs : its columns that are learned."""
-    rows = np.column_stack([*table.peek(inputs).values()]) if crs.lower() != NONE else np.empty((0, len(inputs)))
-    choose_crs(model, crs, table.crs, inputs, rows)
 
 
 def add_crs(model: EnsembleRegressor, crs: str) -> None:
