@@ -433,11 +433,24 @@ def test_lines_that_are_left_out(wgpr, lake, url):
     assert "line 8 is refused by the service: depth: -99999 is far outside of the known range" in said
     assert "line 9 is refused by the service: east: 1e+38 is far outside of the known range" in said
     assert (lake.info()["rows_seen"], "30 rows sent" in said) == (60, True)
-    code, _, said = wgpr("stream", "--to", url, "--strict", stdin="1,1,1\n" + bad.splitlines()[1] + "\n")
-    assert (code, "line 2 is refused" in said, "; correct it" in said) == (1, True, True)
     assert wgpr("stream", "--to", url, "--force", stdin="1,1,-99999\n")[0] == 0
     code, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(25, seed=2)) + "1,1,1e35\n")
     assert (code, said.count("--force learns it")) == (0, 1)
+
+
+def test_few_rows_are_sent_again_because_others_are_refused(wgpr, lake, url, monkeypatch):
+    rows, sent = survey(200), []
+
+    def count(self, X, *arguments, learn=Map.partial_fit, **options):
+        sent.append(len(X))
+        return learn(self, X, *arguments, **options)
+
+    lake.partial_fit(rows[X][:30], rows[Y][:30], wait=True)
+    metres = rows[30:].assign(east=1e6 * rows["east"] + 1e6)
+    monkeypatch.setattr(Map, "partial_fit", count)
+    code, _, said = wgpr("stream", "--to", url, stdin=text_of(metres) + text_of(rows[30:100], header=False))
+    assert (code, "170 lines were left out" in said, "70 rows sent" in said) == (0, True, True), said
+    assert sum(sent) < 900
 
 
 def test_force_is_advised_only_where_the_service_obeys_it(wgpr, url):

@@ -120,10 +120,7 @@ class Map:
         crs : coordinate reference system of x and y, such as EPSG:4326; the service needs pyproj.
         """
         content = {"inputs": list(inputs), "target": target, "method": method, "settings": _plain(settings or {})}
-        if weight is not None:
-            content["weight"] = weight
-        if crs is not None:
-            content["crs"] = crs
+        content |= {name: text for name, text in (("weight", weight), ("crs", crs)) if text is not None}
         self._definition = self._request("PUT", content=content).json()["definition"]
         return self
 

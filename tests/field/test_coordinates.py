@@ -418,8 +418,8 @@ def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
         parser = LineParser(["longitude", "latitude"], "depth")
         session = StreamSession(WGPRegressor(random_state=0), parser, 2.0, 1000, crs="EPSG:4326")
         starts = range(0, len(lines), n_at_once)
-        parts = [session.good_lines(lines[start : start + n_at_once], []) for start in starts]
-        good.append([line.number for lists in parts for part in lists for line in part])
+        parts = [session.good_lines(lines[start : start + n_at_once]) for start in starts]
+        good.append([line.number for part in parts for line in part])
         told.append(capsys.readouterr().err)
     assert good[0] == good[1] == good[2] == [n for n in range(1, 301) if n not in (26, 41, 121, 122, 300)]
     assert told[0] == told[1] == told[2]
@@ -430,7 +430,7 @@ def test_the_first_value_other_than_zero_tells_the_scale_of_those_that_arrive_wi
     targets = [*np.zeros(40), 5.0, 1e7, 6.0]
     lines = [Line([float(number)], target, number=number) for number, target in enumerate(targets, start=1)]
     session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
-    (good,) = session.good_lines(lines, [])
+    good = session.good_lines(lines)
     assert [line.y for line in good[40:]] == [5.0, 6.0]
 
 
@@ -440,7 +440,7 @@ def test_rows_behind_many_queries_are_judged_one_by_one_at_first():
     rows = [Line([float(number)], target, number=64 + number) for number, target in enumerate(targets)]
     rows[0] = Line([1.0], 5.0, number=64)
     session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
-    (good,) = session.good_lines([*queries, *rows], [])
+    good = session.good_lines([*queries, *rows])
     assert 1e9 not in [line.y for line in good]
     assert len(good) == len(queries) + len(rows) - 1
 

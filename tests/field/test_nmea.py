@@ -325,7 +325,7 @@ def test_stream_takes_a_file_and_standard_input(wgpr):
         (["--nmea", "serial:"], "must be serial:PORT"),
         (["--nmea", "serial:/dev/x?speed=3"], "must be serial:PORT"),
         (["--nmea", "serial:/dev/none"], "cannot open serial:/dev/none"),
-        (["--nmea", "udp://:10110", "--strict"], "leave them out"),
+        (["--nmea", "udp://:10110", "--weight", "w"], "leave it out"),
         (["--nmea", "-", "--x", "east,north"], "the map needs east, north"),
         (["--nmea", "-", "--y", "salinity"], "the map learns salinity"),
     ],

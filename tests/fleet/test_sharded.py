@@ -317,7 +317,7 @@ def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
         (["--engine", "threads"], "engine must be"),
         (["--address", "auto"], "address is for"),
         (["--engine", "ray", "--address", "auto"], "needs a folder"),
-        (["--shards", 2, "-m", "lgpr"], "estimator must be"),
+        (["--shards", 2, "-m", "lgpr"], "--shards is for the default method"),
         (["--shards", 0], "shards"),
     ],
 )

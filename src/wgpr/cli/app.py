@@ -16,13 +16,13 @@ from wgpr.cli.console import run_app, stdout
 # Module and first sentence of each command.
 COMMANDS = {
     "demo": ("demo", "Learn a survey of real terrain, flown in lines with a noisy altimeter."),
-    "fit": ("learn", "Learn a new map from a survey."),
-    "update": ("learn", "Learn more rows, exactly as if the map had learned all rows at once."),
+    "fit": ("fit", "Learn a new map from a survey."),
+    "update": ("fit", "Learn more rows, exactly as if the map had learned all rows at once."),
     "stream": ("stream", "Learn rows of standard input, and answer queries on standard output."),
     "serve": ("serve", "Serve the maps of a folder over HTTP: they learn and answer at once, and lose nothing."),
     "predict": ("query", "Predict at the places of a table."),
     "grid": ("query", "Predict on a regular grid: a GeoTIFF, a BAG, or NetCDF with CF attributes."),
-    "contours": ("contours", "Draw lines of equal mean, as GeoJSON or GeoPackage for GIS."),
+    "contours": ("query", "Draw lines of equal mean, as GeoJSON or GeoPackage for GIS."),
     "next": ("next", "Propose where to measure next: places, lines or a path that take out most uncertainty."),
     "evaluate": ("query", "Score the predictions of other data, and their uncertainty."),
     "info": ("show", "Print what is in a map: settings, models, extents, size, last steps."),

@@ -1,17 +1,14 @@
 """Which columns are the inputs, and which is the target: as the user says, or by their order."""
 
-import re
 from collections.abc import Sequence
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
-from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING
+from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING, Label
 
-# Words in the names of columns.
-_UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|rad|utm|wgs84)\b")
-_PAIRS = [(LONGITUDE, LATITUDE), (EASTING, NORTHING)]
+# Columns of an instrument's log, and the names that they may have in a map.
 _OF_LOGS = {
     "longitude": LONGITUDE,
     "latitude": LATITUDE,
@@ -79,31 +76,22 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
 
 def are_other_places(names: Sequence[str], others: Sequence[str]) -> bool:
     """Whether the one are longitude and latitude and the others easting and northing, by their names."""
-    kinds = {_kind_of_places(each) for each in (names, others)}
-    return len(kinds - {None}) == 2
+    pairs = ((names, others), (others, names))
+    return any(are_named(one, LONGITUDE, LATITUDE) and are_named(other, EASTING, NORTHING) for one, other in pairs)
+
+
+def are_named(names: Sequence[str], x: str, y: str) -> bool:
+    """Whether one of the names matches the pattern `x`, and one the pattern `y`."""
+    return all(any(Label.parsed(name).is_one_of(pattern) for name in names) for pattern in (x, y))
 
 
 def column_of_log(name: str) -> str | None:
     """The column of an instrument's log that a name stands for: longitude, latitude, depth or time."""
-    words = _words(name)
-    return next((column for column, pattern in _OF_LOGS.items() if re.fullmatch(pattern, words)), None)
-
-
-def _kind_of_places(names: Sequence[str]) -> str | None:
-    """The pattern of names of x in `_PAIRS` that two of the names follow."""
-    words = [_words(name) for name in names]
-    pairs = (pair for pair in _PAIRS if all(any(re.fullmatch(side, word) for word in words) for side in pair))
-    return next((x for x, _ in pairs), None)
+    return next((column for column, pattern in _OF_LOGS.items() if Label.parsed(name).is_one_of(pattern)), None)
 
 
 def _has_no_header(table: Table) -> bool:
     return all(name == f"x{place}" for place, name in enumerate(table.names, start=1))
-
-
-def _words(name: str) -> str:
-    """The words of a name without units: "east" for "East [m]" and "east_m", "point id" for "PointID"."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[\[(].*", "", name))
-    return _UNITS.sub("", re.sub(r"[\W_]+", " ", spaced.lower())).strip()
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -72,11 +72,6 @@ def print_json(content: dict[str, Any]) -> None:
     stdout.print_json(json.dumps(values, allow_nan=False))
 
 
-def exit_unless(is_success: bool) -> None:
-    if not is_success:
-        raise typer.Exit(FAILURE)
-
-
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
     """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that what is learned can be saved.

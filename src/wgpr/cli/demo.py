@@ -10,11 +10,9 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import typer
 from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import QhullError
 
@@ -53,7 +51,6 @@ _LEGEND = (
     "to predict; of interpolation these are all samples."
 )
 _MAP = "The prediction of WGPR, its uncertainty, its local models, and the history of its decisions."
-_CALIBRATION = "How many held-out points are inside central intervals. Below the line, intervals are too narrow."
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -64,7 +61,7 @@ body {{ font: 1rem/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto;
 p {{ max-width: 44rem; }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 th, td {{ padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }}
-th:first-child {{ text-align: left; }}
+tbody th {{ text-align: left; }}
 figure {{ margin: 1.5rem 0; }}
 img {{ max-width: 100%; background: white; border-radius: .3rem; }}
 </style></head>
@@ -79,7 +76,6 @@ class MethodResult:
     """A method after the whole survey.
 
     model : None for interpolation; seconds : of learning; kilobytes : of what must be kept to predict.
-    mean, std : (m,) predictions at the held-out points; std is None for interpolation.
     """
 
     method: str
@@ -87,8 +83,6 @@ class MethodResult:
     scores: Scores
     seconds: float
     kilobytes: float
-    mean: Array
-    std: Array | None
 
 
 @opt.with_table_options
@@ -141,13 +135,16 @@ def run_demo(folder: Path, survey: Survey, seed: int = 0) -> tuple[MethodResult,
     table, model = results_table(survey, results), results[0].model
     assert model is not None
     note = f"Held out: {survey.held_out}. {_LEGEND}"
-    _print_table(table, note)
+    stdout.print(f"{table.to_string()}\n\n{note}", markup=False)
     source = _OWN_ROWS if survey.terrain is None else _TERRAIN
     page, map_file = folder / "report.html", folder / "wgpr.map"
     with stderr.status("drawing the report"):
-        parts = [_paragraph(source.format(n_rows=len(survey.y))), _paragraph(_PROCEDURE), _html_table(table)]
-        parts += [_paragraph(note), *(_html_picture(*each) for each in _pictures(survey, results[0], model))]
-        text = _PAGE.format(title=escape(survey.name), body="\n".join(parts))
+        above, below = (
+            f"<p>{escape(text)}</p>" for text in (f"{source.format(n_rows=len(survey.y))} {_PROCEDURE}", note)
+        )
+        pictures = [_html_picture(*each) for each in _pictures(survey, model)]
+        body = "\n".join([above, table.to_html(border=0), below, *pictures])
+        text = _PAGE.format(title=escape(survey.name), body=body)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(page, text.encode())
     model.save(map_file)
@@ -175,30 +172,23 @@ def compare_methods(survey: Survey, models: Mapping[str, OnlineRegressor]) -> tu
 
 def _result(survey: Survey, name: str, model: OnlineRegressor) -> MethodResult:
     """Scores are of the field if the truth is known, else of observations."""
-    seconds = _learn(survey, name, model)
-    mean, std = predict_one_output(model, survey.named(survey.X_test), latent=survey.terrain is not None)
-    kilobytes = len(model.to_bytes(compact=True)) / 1000
-    return MethodResult(name, model, scores(survey.y_test, mean, std), seconds, kilobytes, mean, std)
-
-
-def _learn(survey: Survey, name: str, model: OnlineRegressor) -> float:
-    """Stream the survey into a model; returns the seconds that it took."""
     started, n_rows = perf_counter(), len(survey.y)
     with progress_bar(name, n_rows) as show:
         for first in range(0, n_rows, _ROWS_AT_A_TIME):
             model.partial_fit(*survey.rows(slice(first, first + _ROWS_AT_A_TIME)))
             show(first, format_count(model.n_models_, "model"))
         model.flush()
-    return perf_counter() - started
+    seconds, kilobytes = perf_counter() - started, len(model.to_bytes(compact=True)) / 1000
+    mean, std = predict_one_output(model, survey.named(survey.X_test), latent=survey.terrain is not None)
+    return MethodResult(name, model, scores(survey.y_test, mean, std), seconds, kilobytes)
 
 
 def _interpolation_result(survey: Survey) -> MethodResult:
-    interpolator(survey.X[:10], survey.y[:10])  # what it imports is not learning
     started = perf_counter()
     interpolate = interpolator(survey.X, survey.y)
     seconds, mean = perf_counter() - started, interpolate(survey.X_test)
     kilobytes = 4 * (survey.X.size + survey.y.size) / 1000  # all samples in float32, as in a compact map
-    return MethodResult(INTERPOLATION, None, scores(survey.y_test, mean), seconds, kilobytes, mean, None)
+    return MethodResult(INTERPOLATION, None, scores(survey.y_test, mean), seconds, kilobytes)
 
 
 def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
@@ -220,32 +210,21 @@ def interpolator(X: Array, y: Array) -> Callable[[Array], Array]:
     return interpolate
 
 
-def results_table(survey: Survey, results: Sequence[MethodResult]) -> list[tuple[str, ...]]:
-    """The names of the columns, and a row for each method."""
+def results_table(survey: Survey, results: Sequence[MethodResult]) -> pd.DataFrame:
+    """The scores of each method, as text."""
     unit = f" [{survey.unit}]" if survey.unit else ""
-    headers = ("", f"RMSE{unit}", "NLPD", "in 95 %", "models", "seconds", "compact map [kB]")
     rows = [
-        (
-            result.method,
-            _rounded(result.scores.rmse),
-            _cell(result.scores.nlpd, ".2f"),
-            _cell(result.scores.coverage, ".1%"),
-            _cell(result.model and result.model.n_models_, ","),
-            f"{result.seconds:.1f}",
-            f"{result.kilobytes:,.0f}",
-        )
+        {
+            f"RMSE{unit}": _rounded(result.scores.rmse),
+            "NLPD": _cell(result.scores.nlpd, ".2f"),
+            "in 95 %": _cell(result.scores.coverage, ".1%"),
+            "models": _cell(result.model and result.model.n_models_, ","),
+            "seconds": f"{result.seconds:.1f}",
+            "compact map [kB]": f"{result.kilobytes:,.0f}",
+        }
         for result in results
     ]
-    return [headers, *rows]
-
-
-def _print_table(table: Sequence[Sequence[str]], note: str) -> None:
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, header in enumerate(table[0]):
-        grid.add_column(Text(header), justify="right" if number else "left", no_wrap=True)
-    for cells in table[1:]:
-        grid.add_row(*map(Text, cells))
-    stdout.print(grid, Text(note))
+    return pd.DataFrame(rows, index=[result.method for result in results])
 
 
 def _cell(value: float | None, form: str) -> str:
@@ -261,35 +240,15 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
-def _pictures(survey: Survey, wgpr: MethodResult, model: OnlineRegressor) -> Iterable[tuple[Figure, str]]:
-    """The map and its history, the truth if it is known, and the calibration, with their captions."""
+def _pictures(survey: Survey, model: OnlineRegressor) -> Iterable[tuple[Figure, str]]:
+    """The map and its history, and the truth if it is known, with their captions."""
     yield plots.summary_figure(model), _MAP
     if survey.terrain is not None:
         figure = Figure(figsize=(6.0, 5.2), layout="constrained")
-        ax = plots.plot_field(
-            survey.terrain.elevation, survey.terrain.region, ax=figure.subplots(), label=survey.target_name
-        )
-        ax.set(xlabel=survey.input_names[0], ylabel=survey.input_names[1])
+        terrain, (x, y) = survey.terrain, survey.input_names
+        ax = plots.plot_field(terrain.elevation, terrain.region, ax=figure.subplots(), label=survey.target_name)
+        ax.set(xlabel=x, ylabel=y)
         yield figure, "The truth."
-    figure = Figure(figsize=(6.0, 5.2), layout="constrained")
-    assert wgpr.std is not None
-    plots.plot_calibration(survey.y_test, wgpr.mean, wgpr.std, ax=figure.subplots())
-    yield figure, _CALIBRATION
-
-
-# The report
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>"
-
-
-def _html_table(table: Sequence[Sequence[str]]) -> str:
-    rows = [
-        "".join(f"<{'td' if row and column else 'th'}>{escape(cell)}" for column, cell in enumerate(cells))
-        for row, cells in enumerate(table)
-    ]
-    return f"<table><tr>{'<tr>'.join(rows)}</table>"
 
 
 def _html_picture(figure: Figure, caption: str) -> str:

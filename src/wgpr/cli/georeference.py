@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from wgpr.cli import options as opt
+from wgpr.cli.columns import are_named
 from wgpr.cli.console import inform, warn
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
@@ -21,7 +22,11 @@ from wgpr.io.coordinates import (
 )
 from wgpr.io.grids import input_names
 from wgpr.io.known_range import first_out_of_area
-from wgpr.io.tables import Table
+from wgpr.labels import EASTING, NORTHING, Label
+
+# Degrees whose names do not tell them: a survey has at most this extent, is so many extents away from 0, 0, and its
+# places have more than so many decimals.
+_LARGEST_EXTENT, _LEAST_RATIO, _FEW_DECIMALS = 1.0, 20.0, 4
 
 
 def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequence[str], rows: Array) -> None:
@@ -54,10 +59,20 @@ def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequenc
     inform(f"coordinates {', '.join(inputs[column] for column in known.columns)}: {known}{why}")
 
 
-def choose_crs_of_table(model: EnsembleRegressor, crs: str, table: Table, inputs: Sequence[str]) -> None:
-    """Give a new model the coordinates of a table. inputs : its columns that are learned."""
-    rows = np.column_stack([*table.peek(inputs).values()]) if crs.lower() != NONE else np.empty((0, len(inputs)))
-    choose_crs(model, crs, table.crs, inputs, rows)
+def warn_of_degrees(inputs: Sequence[str], rows: Array) -> None:
+    """Warn if x and y look like degrees though their names do not say so. rows : (n, d) that represent a table.
+
+    Places of a local grid have another look: they are near its origin, or far apart, or have few decimals.
+    """
+    X, names = rows[:, :2], inputs[:2]
+    if not are_named(names, f"x|{EASTING}", f"y|{NORTHING}") or any(Label.parsed(name).unit for name in names):
+        return
+    extent, size = np.ptp(X, axis=0), np.abs(X).max(axis=0)
+    has_decimals = (np.round(X, _FEW_DECIMALS) != X).mean() > 0.5
+    is_small = (extent < _LARGEST_EXTENT).all() and (size > _LEAST_RATIO * extent).all()
+    if is_small and has_decimals and size.max() <= 180.0 and size.min() <= 90.0:
+        fault = f"{', '.join(names)} look like degrees, and are learned as they are"
+        warn(f"{fault}; if they are degrees, fit again with --crs {WGS84}")
 
 
 def add_crs(model: EnsembleRegressor, crs: str) -> None:

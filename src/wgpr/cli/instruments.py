@@ -40,7 +40,7 @@ def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
         with _opened(address) as arrivals:
             for rows in _rows(arrivals, decoder):
                 lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
-                yield from session.good_lines(lines, [])
+                yield session.good_lines(lines)
         if lack := decoder.lack():
             raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:
@@ -120,23 +120,20 @@ def _received(read: Callable[[], bytes]) -> Iterator[list[Piece]]:
 @contextmanager
 def _bound(address: str) -> Iterator[socket.socket]:
     """A socket for datagrams. Without a host it takes only those of this computer."""
-    wanted = (
-        "--nmea udp://HOST:PORT needs a port, such as udp://:10110 for this computer or udp://0.0.0.0:10110 for all"
-    )
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or _LOCAL, parts.port
+        if port is None:
+            raise ValueError("no port")
     except ValueError as error:
-        raise UsageError(f"{wanted}; got {address!r}") from error
-    if port is None:
-        raise UsageError(f"{wanted}; got {address!r}")
+        wanted = "--nmea udp://HOST:PORT needs a port, such as udp://:10110 for this computer"
+        raise UsageError(f"{wanted} or udp://0.0.0.0:10110 for all; got {address!r}") from error
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         try:
             receiver.bind((host, port))
         except OSError as error:
-            raise UsageError(
-                f"--nmea cannot listen on {address} ({error.strerror or error}); choose another"
-            ) from error
+            fault = f"--nmea cannot listen on {address} ({error.strerror or error})"
+            raise UsageError(f"{fault}; choose another") from error
         receiver.settimeout(_PATIENCE)
         inform(f"listening on udp://{host}:{receiver.getsockname()[1]}; Ctrl-C ends it and saves the map")
         yield receiver

@@ -1,42 +1,35 @@
-"""`wgpr fit` and `wgpr update`. Rows are checked before they are learned; what is learned is saved if interrupted.
+"""Learning of tables. Rows are checked before they are learned; what is learned is saved if interrupted."""
 
-`wgpr update` writes rows to a journal before it learns them, so that they are not lost if it is killed.
-"""
-
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.columns import columns_of_map, columns_to_learn
+from wgpr.cli.columns import columns_to_learn
 from wgpr.cli.console import (
     UsageError,
-    exit_unless,
     format_count,
     inform,
     interruptible,
-    print_error,
     progress_bar,
     uninterrupted,
     warn,
 )
-from wgpr.cli.georeference import add_crs, choose_crs_of_table
+from wgpr.cli.georeference import warn_of_degrees
 from wgpr.cli.plausibility import TableCheck
 from wgpr.cli.repetition import note_tables
-from wgpr.cli.saving import MapWriter, map_writer, read_map
-from wgpr.cli.settings import make_estimator, open_table
+from wgpr.cli.saving import MapWriter
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import coordinates
 from wgpr.io.journal import JournalFailedError, JournalFullError
 from wgpr.io.rows import as_frames, knows_rows_at_once, learn_rows, n_seen
-from wgpr.io.tables import Chunk, Table, TableError, expand
+from wgpr.io.tables import Chunk, Table, TableError
 from wgpr.io.track import COLUMNS
 
 if TYPE_CHECKING:
@@ -52,48 +45,8 @@ _FEW_ROWS = 20_000
 _PIECE = 500
 
 
-@opt.with_table_options
-def fit(
-    data: opt.DataFiles,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="MAP", help="Where to save the map.")],
-    x: opt.X = "",
-    y: opt.Y = "",
-    weight: opt.Weight = "",
-    method: opt.Method = "wgpr",
-    setting: opt.Settings = [],  # noqa: B006
-    skip: opt.Skip = 0,
-    shards: opt.Shards = 1,
-    engine: opt.EngineName = "processes",
-    address: opt.Address = "",
-    folder: opt.FleetFolder = None,
-    crs: opt.Crs = "",
-    force: opt.ForceNew = False,
-    *,
-    tables: dict[str, Any],
-) -> None:
-    """Learn a new map from a survey.
-
-    All rows are checked, and then learned in their order, in bounded memory. Places in degrees, or in another
-    coordinate reference system, that are far from all others are errors unless --force is given. Ctrl-C saves what is
-    learned. A map that is replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
-
-    Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
-    """
-    model = make_estimator(method, setting)
-    require_weights(model, weight)
-    opt.check_output(output, *expand(data))
-    with map_writer(output) as writer, _fleet(model, shards, engine, address, folder) as fleet:
-        table = open_table(data, tables)
-        columns = choose_columns(table, opt.split_names(x), y, weight)
-        choose_crs_of_table(model, crs, table, columns[: -1 - bool(weight)])
-        weights = bool(weight)
-        exit_unless(
-            learn_table(model, table, columns, writer, has_weights=weights, skip=skip, force=force, fleet=fleet)
-        )
-
-
 @contextmanager
-def _fleet(
+def fleet_of(
     model: EnsembleRegressor, shards: int, engine: str, address: str, folder: Path | None
 ) -> Iterator["ShardedRegressor | None"]:
     """The workers that learn a map, if there are to be any."""
@@ -102,76 +55,15 @@ def _fleet(
         return
     from wgpr.fleet.sharded import ShardedRegressor
 
-    with opt.errors_of_usage():
+    if not knows_rows_at_once(model):
+        raise UsageError("--shards is for the default method, and this is another; leave out --shards or --method")
+    with opt.errors_of_usage("--"):
         fleet = ShardedRegressor(
             cast(Any, model), n_shards=shards, engine=engine, address=address or None, folder=folder
         )
         fleet.check_settings()
     with fleet:
         yield fleet
-
-
-@opt.with_table_options
-def update(
-    map_file: opt.MapFile,
-    data: opt.DataFilesIfAny = [],  # noqa: B006
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="MAP", help="Save here and leave the old map as it is.")
-    ] = None,
-    x: opt.X = "",
-    y: opt.Y = "",
-    weight: opt.Weight = "",
-    skip: opt.Skip = 0,
-    force: opt.Force = False,
-    crs: opt.CrsOfMap = "",
-    *,
-    tables: dict[str, Any],
-) -> None:
-    """Learn more rows, exactly as if the map had learned all rows at once.
-
-    The old map is kept as MAP~. Values far outside of what the map knows, and files that it has learned before, are
-    errors unless --force is given. If the command is killed, the rows that it has taken are in a journal beside the
-    map. The next one learns them first, also without DATA.
-
-    Examples: `wgpr update lake.map tuesday.csv`, `wgpr update lake.map --crs EPSG:32618`
-    """
-    opt.check_output(output or map_file, *expand(data))
-    is_in_place = output is None or os.path.realpath(output) == os.path.realpath(map_file)
-    with map_writer(output or map_file, continues=is_in_place) as writer:
-        if not data and not crs:
-            _learn_journal(writer, is_in_place)
-            return
-        table = open_table(data, tables) if data else None
-        model = writer.load() if is_in_place else read_map(map_file)
-        if crs:
-            add_crs(model, crs)
-        if table is None:
-            writer.save(model)
-            return
-        require_online(model)
-        require_weights(model, weight)
-        columns = columns_of_map(model, table, opt.split_names(x), y or None, weight)
-        announce_columns(columns, columns, columns[-1], has_weights=bool(weight))  # the map names them
-        if crs and is_in_place:
-            writer.checkpoint(model)  # rows in the journal continue a map that has the system
-        are_learned = learn_table(
-            model,
-            table,
-            columns,
-            writer,
-            has_weights=bool(weight),
-            skip=skip,
-            force=force,
-            has_journal=is_in_place,
-        )
-        exit_unless(are_learned)
-
-
-def _learn_journal(writer: MapWriter, is_in_place: bool) -> None:
-    """Learn what an interrupted run has left."""
-    if not is_in_place or not writer.has_journal:
-        raise UsageError(f"there is nothing to learn: no run on {writer.path} was interrupted; name DATA")
-    writer.load()
 
 
 def choose_columns(table: Table, x: Sequence[str], y: str | None, weight: str = "") -> list[str]:
@@ -217,14 +109,16 @@ def learn_table(
     force: bool = False,
     has_journal: bool = False,
     fleet: "ShardedRegressor | None" = None,
-) -> bool:
-    """Check a table, learn it, save the map, and say what was learned. Returns whether all rows were learned.
+    may_be_degrees: bool = False,
+) -> None:
+    """Check a table, learn it, save the map, and say what was learned. The command fails unless all rows are learned.
 
     All rows are checked before any is learned; but a pipe, which can be read only once, is checked chunk by chunk.
 
     columns : inputs, target and, if it has_weights, last these; skip : rows to leave out at the beginning.
     force : learn rows that are doubtful, with a warning; has_journal : write rows to the journal before.
     fleet : learns the rows in place of the model, which gets the result.
+    may_be_degrees : whether places that look like degrees are told.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check = TableCheck(model, force=force, has_weights=has_weights, skip=skip)
@@ -236,6 +130,8 @@ def learn_table(
 
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
+            if may_be_degrees and sample is not None and coordinates(model) is None:
+                warn_of_degrees(columns[: -1 - has_weights], sample[:, : -1 - has_weights])
             if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
                 inform(f"shards do not pay for fewer than {_FEW_ROWS:,} rows; without --shards they are learned sooner")
             chunks = _chunks_after(skip, table.chunks(columns, _PIECE))
@@ -262,8 +158,7 @@ def learn_table(
     if stopped_by:
         weight = f" --weight {columns[-1]}" if has_weights else ""
         advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}{weight}"
-        print_error(f"{stopped_by}; what is learned is saved; {advice}")
-    return not stopped_by
+        raise TableError(f"{stopped_by}; what is learned is saved; {advice}")
 
 
 def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> Array | None:

@@ -42,21 +42,17 @@ class HeaderError(LineError):
 class LeftOut:
     """Tells which lines are left out: the first ones one by one, and the number of all at the end.
 
-    place : what the lines are of, such as standard input. strict : a line that would be left out is an error.
-    n_lines : left out so far.
+    place : what the lines are of, such as standard input. n_lines : left out so far.
     """
 
-    def __init__(self, place: str = "standard input", *, strict: bool = False) -> None:
-        self.place, self.strict, self.n_lines = place, strict, 0
+    def __init__(self, place: str = "standard input") -> None:
+        self.place, self.n_lines = place, 0
 
     def add(self, number: int, error: LineError) -> None:
         """Leave out a line, and say why."""
-        line = f"{self.place}, line {number} {error}"
-        if self.strict:
-            raise LineError(f"{line}; correct it") from error
         self.n_lines += 1
         if self.n_lines <= _MOST_TOLD:
-            inform(f"{line}; it is left out")
+            inform(f"{self.place}, line {number} {error}; it is left out")
         elif self.n_lines == _MOST_TOLD + 1:
             inform("further such lines are only counted")
 

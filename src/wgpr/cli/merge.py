@@ -13,6 +13,7 @@ from wgpr.cli.saving import map_writer, read_map
 from wgpr.fleet.merge import apparent_offsets, merge_named
 from wgpr.fleet.offsets import Offset
 from wgpr.io.grids import target_name
+from wgpr.io.rows import knows_rows_at_once
 from wgpr.labels import Label
 
 # An offset between maps is told if it is so many times its standard deviation.
@@ -40,6 +41,9 @@ def merge(
     opt.check_output(output, *map_files)
     with map_writer(output) as writer:
         maps = [read_map(path) for path in map_files]
+        for path, each in zip(map_files, maps, strict=True):
+            if not knows_rows_at_once(each):
+                raise ValueError(f"{path} is a map of another method; only maps of the default method can be merged")
         model = merge_named(maps, list(map(str, map_files)), align=align)
         if align:
             unit = Label.parsed(target_name(model)).unit or ""

@@ -4,6 +4,7 @@ It imports nothing that takes long: `wgpr serve` needs neither NumPy nor scikit-
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -15,6 +16,9 @@ import typer
 
 from wgpr.cli.console import UsageError
 from wgpr.io.files import check_destination
+
+# Names of Python in messages of estimators, and what a user of the command line can do.
+_IN_PYTHON = {"use WGPRegressor.published(...)": "set a threshold (-s threshold=1)", " or a Kernel instance": ""}
 
 METHOD_NAMES = "wgpr, solar, lgpr, streaming, sparse"  # of `wgpr.estimators.regressors.METHODS`
 
@@ -196,4 +200,7 @@ def errors_of_usage(prefix: str = "") -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{prefix}{error}") from error
+        text = re.sub(r"at=\{'(.+?)': (\S+?)\}", r"--at '\1=\2'", str(error))
+        for in_python, here in _IN_PYTHON.items():
+            text = text.replace(in_python, here)
+        raise UsageError(f"{prefix}{text}") from error

@@ -9,7 +9,7 @@ from wgpr.cli.repetition import MIN_HEAD, Fingerprints, begins_alike
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
-from wgpr.io.known_range import Fault, KnownRange, first_out_of_area, first_outside
+from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.tables import Chunk, TableError
 
 _MAX_WARNINGS = 5
@@ -49,6 +49,7 @@ class TableCheck:
         without_weights = replace(chunk, values=rows)
         self._check_repetition(without_weights)
         if self._known is not None:
+            self._check_sign(chunk, rows[:, -1], self._known.low[-1], self._known.high[-1])
             for fault, n_more in self._known.faults(rows):
                 self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
         else:
@@ -118,6 +119,13 @@ class TableCheck:
             remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {self._skip + n_rows})"
             fault = f"{chunk.file} begins with rows that the map has learned before"
             self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
+
+    def _check_sign(self, chunk: Chunk, y: Array, low: float, high: float) -> None:
+        """Tell targets (n,) that are in the known range, from low to high, only with the other sign."""
+        if len(y) >= MIN_KNOWN and low * high > 0 and (y * low < 0).all() and low <= -y.mean() <= high:
+            name = chunk.names[len(chunk.names) - 1 - self.has_weights]
+            fault = f"{chunk.file}: all values of {name!r} have another sign than those of the map"
+            self._tell(f"{fault}; they are learned as they are; correct them if that is wrong", is_error=False)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
         if (fault := first_outside(X, self._coordinates, self._known)) is not None:

@@ -1,4 +1,4 @@
-"""`wgpr predict`, `wgpr grid` and `wgpr evaluate`: answers of a saved map. The map file stays as it is."""
+"""`wgpr predict`, `grid`, `contours` and `evaluate`: answers of a saved map. The map file stays as it is."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,14 +17,25 @@ from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.contours import contours_of, write_geojson, write_geopackage
 from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
-from wgpr.io.grids import MOST_NODES, input_names, masked, named, plan_grid, predict_one_output, predict_plan
+from wgpr.io.grids import (
+    MOST_NODES,
+    input_names,
+    masked,
+    named,
+    plan_grid,
+    predict_one_output,
+    predict_plan,
+    target_name,
+)
 from wgpr.io.known_range import KnownRange, first_outside
 from wgpr.io.rasters import MOST_NODES as MOST_RASTER_NODES
 from wgpr.io.rasters import Mask, check_raster, write_raster
 from wgpr.io.rows import ANSWER, answer
 from wgpr.io.tables import Chunk, Table, TableError, expand, write_table
+from wgpr.labels import Label
 from wgpr.metrics import RunningScores, Scores
 
 _REMEDY = "check the units, and name the columns of the inputs in the order of the map with --x"
@@ -107,9 +118,54 @@ def grid(
     without = f", {n_masked / plan.size:.0%} without data" if n_masked else ""
     inform(f"{' x '.join(map(str, plan.shape))} nodes{without}: {output} ({format_size(output.stat().st_size)})")
     if is_raster:
-        warn_without_system(model, map_file, "the grid")
+        _warn_without_system(model, map_file, "the grid")
     if region:  # that by default has a margin of its own
         _inform_outside(plan.n_outside(user_bounds(model)), plan.size)
+
+
+def contours(
+    map_file: opt.MapFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A .geojson or .gpkg file.")],
+    interval: Annotated[float, typer.Option(metavar="STEP", help="Difference of neighbouring levels.")],
+    base: Annotated[float, typer.Option(metavar="LEVEL", help="A level from which others are counted.")] = 0.0,
+    region: opt.Region = "",
+    spacing: opt.Spacing = "",
+    at: opt.At = [],  # noqa: B006
+    mask_std: opt.MaskStd = None,
+    mask_distance: opt.MaskDistance = None,
+) -> None:
+    """Draw lines of equal mean, as GeoJSON or GeoPackage for GIS.
+
+    GeoJSON is in longitude and latitude (WGS 84), GeoPackage in the coordinates of the map.
+
+    Example: `wgpr contours lake.map --interval 1 -o contours.geojson`
+    """
+    edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
+    opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
+    model = read_map(map_file)
+    with opt.errors_of_usage():
+        mask = Mask(mask_std, mask_distance)
+        fixed = opt.parse_fixed_inputs(at, input_names(model))
+        plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
+        if len(plan.axes) != 2:
+            raise ValueError(f"contours have two inputs that vary, and here {len(plan.axes)} do; use --at")
+    learn_waiting_rows(model)
+    with progress_bar("predicting", plan.size) as show:
+        grid = predict_plan(model, plan, lambda n_done: show(n_done, format_count(n_done, "node")))
+    grid, n_masked = masked(plan, grid, mask.finder(model))
+    with opt.errors_of_usage():
+        lines = list(contours_of(grid, interval, base))
+    if n_masked == plan.size:
+        raise ValueError("there is no line: the mask leaves no data; use a greater --mask-std or --mask-distance")
+    if not lines:
+        raise ValueError("there is no line: the map has no such level; use a smaller --interval or another --base")
+    known, name = coordinates(model), Label.parsed(target_name(model)).name
+    _warn_without_system(model, map_file, "the lines")
+    write = write_geojson if output.suffix.lower() == ".geojson" else write_geopackage
+    with replace_file(output) as temporary:
+        write(temporary, lines, name, known)
+    levels = format_count(len({line.level for line in lines}), "level")
+    inform(f"{format_count(len(lines), 'line')} of {levels}: {output}")
 
 
 @opt.with_table_options
@@ -153,7 +209,7 @@ def _scores_table(scores: Scores, n_rows: int) -> TextTable:
     return table
 
 
-def warn_without_system(model: EnsembleRegressor, map_file: Path, what: str) -> None:
+def _warn_without_system(model: EnsembleRegressor, map_file: Path, what: str) -> None:
     if coordinates(model) is None:
         fault = f"the map has no coordinate reference system, so a GIS cannot place {what}"
         warn(f"{fault}; say it with wgpr update {map_file} --crs, or with wgpr fit --crs for degrees")

@@ -17,7 +17,7 @@ from wgpr.estimators.regressors import WGPRegressor
 from wgpr.io.coordinates import NONE, coordinates, coordinates_of, has_pyproj
 from wgpr.io.rows import ANSWER
 
-# Rows of a request. If one of them is refused, the others are sent again.
+# Rows of a request. If one of them is refused, the service takes none of them.
 _MOST_ROWS = 5000
 
 
@@ -32,8 +32,14 @@ def remote_session(
         raise UsageError(f"--to: {error}") from error
     with service_map:
         definition = _definition(service_map)
-        parser = said.parser_of_new_map() if definition is None else _parser(url, definition, said)
-        tables = [] if definition is None else service_map.learned_tables()
+        if definition is None:
+            inform(f"{url} does not exist yet; a new map is started")
+            parser, tables = said.parser_of_new_map(), []
+        else:
+            columns = definition["inputs"], definition["target"], definition["weight"] or ""
+            if said.weight and not columns[-1]:
+                raise UsageError(f"{url} has no weights; leave out --weight")
+            parser, tables = said.parser_of_map(url, *columns), service_map.learned_tables()
         session = RemoteSession(service_map, parser, level, report_every, tables)
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
@@ -42,9 +48,7 @@ def remote_session(
             session.recognises_degrees = not said.crs
         named = (definition or {}).get("crs") or said.crs
         session.crs = named if has_pyproj() and named.lower() != NONE else ""
-        if definition is None:
-            inform(f"{url} does not exist yet; a new map is started")
-        elif session.new_map:  # the service says whether it has these settings
+        if definition is not None and session.new_map:  # the service says whether it has these settings
             session.create(definition["inputs"], definition["target"], definition["weight"])
         yield session
 
@@ -59,12 +63,6 @@ def _definition(service_map: Map) -> dict[str, Any] | None:
         raise
 
 
-def _parser(url: str, definition: dict[str, Any], said: StreamOptions) -> LineParser:
-    if said.weight and definition["weight"] is None:
-        raise UsageError(f"{url} has no weights; leave out --weight")
-    return said.parser_of_map(url, definition["inputs"], definition["target"], definition["weight"] or "")
-
-
 class RemoteSession(Session):
     """Sends rows to a map of a service. n_rows : that the service has on its disk.
 
@@ -76,20 +74,14 @@ class RemoteSession(Session):
     """
 
     def __init__(
-        self,
-        service_map: Map,
-        parser: LineParser,
-        level: float,
-        report_every: int,
-        tables: Sequence[str],
+        self, service_map: Map, parser: LineParser, level: float, report_every: int, tables: Sequence[str]
     ) -> None:
         super().__init__(parser, report_every, tables)
         self._map, self._level = service_map, level
         self._not_passed: list[Line] = []
         self._waits = False
         self.new_map: dict[str, Any] | None = None
-        self.recognises_degrees = False
-        self.crs = ""
+        self.recognises_degrees, self.crs = False, ""
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
@@ -97,7 +89,7 @@ class RemoteSession(Session):
         self.new_map = None
 
     def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
-        """Rows far from where a projected system is used are left out here: the service refuses one at a time."""
+        """Rows far from where a projected system is used are left out here, before a map is made for them."""
         if self.crs and lines and self._coordinates is None:
             known, self.crs = coordinates_of(self.crs, self.parser.inputs), ""
             self._coordinates = None if known.is_geographic else known
@@ -112,18 +104,9 @@ class RemoteSession(Session):
         self._waits = any(line.y is None for line in lines)
         yield from super().process(lines)
 
-    def report(self) -> None:
+    def _progress(self) -> str:
         rows, queries = format_count(self.n_rows, "row"), format_count(self.n_answers, "query")
-        self._tell(f"{rows} sent to {self._map.url}, {queries} answered")
-
-    def save_if_due(self) -> None:
-        """The service saves."""
-
-    def catch_up(self) -> None:
-        """The service learns what it has taken."""
-
-    def finish(self) -> None:
-        self.report()
+        return f"{rows} sent to {self._map.url}, {queries} answered"
 
     def _learn(self, rows: list[Line]) -> None:
         if self.new_map is not None:
@@ -131,35 +114,33 @@ class RemoteSession(Session):
             if self.recognises_degrees:
                 self.new_map["crs"] = _recognised(self.columns[:-1], rows)
             self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
-        for first in range(0, len(rows), _MOST_ROWS):
-            n_before = self.n_rows
-            self._send(rows[first : first + _MOST_ROWS])
-            if self.n_rows // self._report_every > n_before // self._report_every:
-                self.report()
-
-    def _send(self, rows: list[Line]) -> None:
-        """Send rows. Those that the service refuses are left out, and the others are sent again."""
-        stream = self._stream_up_to(rows[-1].number)
+        n_together = _MOST_ROWS
         while rows:
-            X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
-            weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+            n_before, part = self.n_rows, rows[:n_together]
             try:
-                self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
+                self._send(part)
             except MapServiceError as error:
                 if error.line is None:
                     raise
                 refused = rows.pop(error.line - 1)
                 self.left_out.add(refused.number, LineError(f"is refused by the service: {_fault(error)}"))
-            else:
-                self.n_rows += len(rows)
-                return
+                n_together = max(1, error.line - 1)  # those before it are good, and others may be refused too
+                continue
+            rows, n_together = rows[len(part) :], min(2 * n_together, _MOST_ROWS)
+            if self.n_rows // self._report_every > n_before // self._report_every:
+                self.report()
 
-    def _stream_up_to(self, number: int) -> list[str]:
-        """Fingerprints of the stream up to a line; that of what the service knows of it comes first."""
-        before, lines = self._passed.last, self._not_passed
-        self._pass([line for line in lines if line.number <= number])
-        self._not_passed = [line for line in lines if line.number > number]
-        return [before, *self._passed.marks] if self._passed.n_rows >= MIN_HEAD else []
+    def _send(self, rows: list[Line]) -> None:
+        """Send rows with the fingerprints of the stream up to them, after that of what the service knows of it."""
+        lines, last = self._not_passed, rows[-1].number
+        passed = self._passed.copy()
+        passed.add_lines(line for line in lines if line.number <= last)
+        stream = [self._passed.last, *passed.marks] if passed.n_rows >= MIN_HEAD else []
+        X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
+        weights = np.array([row.weight for row in rows]) if self.parser.weight else None
+        self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
+        self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
+        self.n_rows += len(rows)
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

@@ -33,6 +33,16 @@ class Fingerprints:
             self.n_rows += len(part)
             self._marks += [self.last] if self.n_rows == n_next else []
 
+    def add_lines(self, lines: Iterable[Line]) -> None:
+        """Take the next lines of a stream. Queries do not count."""
+        if rows := [[*line.x, line.y] for line in lines if line.y is not None]:
+            self.add(np.array(rows, dtype=float))
+
+    def copy(self) -> "Fingerprints":
+        other = Fingerprints()
+        other.n_rows, other._hash, other._marks = self.n_rows, self._hash.copy(), [*self._marks]
+        return other
+
     @property
     def last(self) -> str:
         """Of all rows so far, as "K:hash"."""
@@ -106,7 +116,7 @@ class Replay:
                 new.append(line)
                 continue
             self.held.append(line)
-            self._rows.add(np.array([[*line.x, line.y]]))
+            self._rows.add_lines([line])
             if self._are_known():
                 known += self.held
                 self.n_known, self.held = self.n_known + len(self.held), []

@@ -82,47 +82,35 @@ class Session(ABC):
     """Learns the rows of a stream, here or elsewhere. n_rows : taken so far; n_answers : queries answered.
 
     n_repeated : rows that were learned before the stream, and are left out. tables : what the map has noted of such.
-    known : what is known of the values from `n_known` rows before. left_out : lines that are not learned.
+    left_out : lines that are not learned.
     force : rows that are far outside of what is known, or were learned before, are learned too.
     """
 
-    def __init__(
-        self,
-        parser: LineParser,
-        report_every: int,
-        tables: Sequence[str],
-        known: KnownRange | None = None,
-        n_known: int = 0,
-    ) -> None:
+    def __init__(self, parser: LineParser, report_every: int, tables: Sequence[str]) -> None:
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = self.n_repeated = 0
         self.left_out, self.force = LeftOut(), False
-        self._known, self._n_known = known, n_known
+        self._known: KnownRange | None = None  # of the values of so many rows
+        self._n_known = 0
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
 
-    def good_lines(self, lines: Sequence[Line], faults: list[LineFault]) -> Iterator[list[Line]]:
-        """Lists of the lines that are learned or answered. Of the others it is told that they are left out.
+    def good_lines(self, lines: Sequence[Line], faults: Sequence[LineFault] = ()) -> list[Line]:
+        """The lines that are learned or answered. Of the others it is told that they are left out.
 
         faults : of other lines that came with these.
         """
-        if faults and self.left_out.strict:
-            lines = [line for line in lines if line.number < faults[0][0]]
         lines = lines if self.force else self._new_lines(lines)
         good, far = self._checked(lines)
-        faults = sorted([*faults, *far], key=lambda fault: fault[0])
-        if faults and self.left_out.strict:
-            self._note_rows([line for line in lines if line.number < faults[0][0]])
-            yield [line for line in good if line.number < faults[0][0]]
-        for number, error in faults:
+        for number, error in sorted([*faults, *far], key=lambda fault: fault[0]):
             self.left_out.add(number, error)
         self._note_rows(lines)
-        yield good
+        return good
 
     def _new_lines(self, lines: Sequence[Line]) -> Sequence[Line]:
         """The lines without rows that the map has learned before, which is told when all of these have come."""
         known, new = self._replay.split(lines)
-        self._pass(known)
+        self._passed.add_lines(known)
         if not self._replay.is_amid:
             self._tell_known()
         elif any(line.y is not None for line in new):
@@ -136,22 +124,17 @@ class Session(ABC):
             rows = format_count(self.n_repeated, "row")
             inform(f"{rows} were known already, and were left out (--force learns them again){what_follows}")
 
-    def rest(self) -> Iterator[list[Line]]:
+    def rest(self) -> list[Line]:
         """When the stream ends: rows that are held, because an earlier one begins with them, are new after all."""
         self._tell_known()
         if self._replay.is_amid and (held := self._replay.held):
             fault = f"{format_count(len(held), 'row')} at the end may be known already too, and were left out"
             raise TableError(f"{self.left_out.place}: {fault}; to learn them, send them alone")
-        yield from self.good_lines(self._replay.released(), [])
+        return self.good_lines(self._replay.released())
 
     def _note_rows(self, lines: Sequence[Line]) -> None:
         """Note which rows of the stream have come so far, so that a map can know them if they come again."""
-        self._pass(lines)
-
-    def _pass(self, lines: Sequence[Line]) -> None:
-        """Take the fingerprints of rows."""
-        if rows := [[*line.x, line.y] for line in lines if line.y is not None]:
-            self._passed.add(np.array(rows, dtype=float))
+        self._passed.add_lines(lines)
 
     def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
         """The lines at places that the map can have, without rows far outside of what is known; faults of the others.
@@ -221,26 +204,24 @@ class Session(ABC):
     def _answers(self, queries: list[Line]) -> Iterator[str]: ...
 
     @abstractmethod
-    def report(self) -> None:
-        """Print what was done so far."""
+    def _progress(self) -> str:
+        """What was done so far."""
 
-    def _tell(self, text: str) -> None:
-        """Print a report, unless it is the same as the last one."""
-        if text != self._told:
+    def report(self) -> None:
+        """Print what was done so far, unless nothing was since the last report."""
+        if (text := self._progress()) != self._told:
             inform(text)
         self._told = text
 
-    @abstractmethod
-    def save_if_due(self) -> None:
+    def save_if_due(self) -> None:  # noqa: B027 (a service does so itself)
         """Save what is learned, from time to time."""
 
-    @abstractmethod
-    def catch_up(self) -> None:
+    def catch_up(self) -> None:  # noqa: B027
         """After an interruption: learn the rows that were taken before it."""
 
-    @abstractmethod
     def finish(self) -> None:
         """Report and save what is learned."""
+        self.report()
 
     @property
     def columns(self) -> list[str]:
@@ -272,8 +253,8 @@ class StreamSession(Session):
         save_every: float = 60.0,
         crs: str = "",
     ) -> None:
-        known = KnownRange.of_map(model) if n_seen(model) else None
-        super().__init__(parser, report_every, learned_tables(model), known, n_seen(model))
+        super().__init__(parser, report_every, learned_tables(model))
+        self._known, self._n_known = KnownRange.of_map(model) if n_seen(model) else None, n_seen(model)
         self.model, self._half_width, self._forecasts = model, half_width, Forecasts()
         self.scores = self._forecasts.scores
         self._writer, self._save_every = writer, save_every
@@ -303,14 +284,13 @@ class StreamSession(Session):
             self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
         yield from super().process(lines)
 
-    def report(self) -> None:
-        """Print the scores so far."""
+    def _progress(self) -> str:
         text = f"{format_count(self.n_rows, 'row')} learned, {format_count(self.n_answers, 'query')} answered"
         if self.scores.n_rows:
             scores, models = self.scores.result(), format_count(self.model.n_models_, "model")
             text += f"; {models}; forecasts: RMSE {scores.rmse:.4g}, NLPD {scores.nlpd:.4g}, "
             text += f"{scores.coverage:.1%} within the 95 % interval"
-        self._tell(text)
+        return text
 
     def save_if_due(self) -> None:
         if self.n_rows > self._n_saved and time.monotonic() > self._saved_at + self._save_every:
@@ -329,7 +309,7 @@ class StreamSession(Session):
         self.n_rows += n_seen(self.model) - n_before
 
     def finish(self) -> None:
-        self.report()
+        super().finish()
         if self.n_rows:
             self._save(is_last=True)
 

@@ -52,10 +52,7 @@ def apply(
     opt.check_output(output, difference)
     model, data = read_map(old), difference.read_bytes()
     if not data.startswith(_DEFLATED):
-        is_map = data[8:9] == b"{"
-        raise MapError(
-            f"{difference} is {'a map and ' if is_map else ''}no difference; name a file of wgpr diff as DIFF"
-        )
+        raise MapError(f"{difference} is no difference; name a file of wgpr diff as DIFF")
     try:
         model = maps.apply(model, data)
     except MapError as error:

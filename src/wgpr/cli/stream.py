@@ -33,7 +33,6 @@ def stream(
     level: opt.Level = 0.95,
     save_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Time between two savings.")] = 60.0,
     report_every: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows between two reports.")] = 1000,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at a line that would be left out.")] = False,
     force: opt.Force = False,
     crs: opt.Crs = "",
     nodata: opt.NoData = [],  # noqa: B006
@@ -63,8 +62,8 @@ def stream(
     if (map_file is None) is (to == ""):
         raise UsageError("name one place for the rows: a MAP, or a map of a service with --to URL")
     half_width = opt.interval_half_width(level)
-    if nmea and (weight or strict):
-        raise UsageError("--weight and --strict are for lines of text; leave them out with --nmea")
+    if nmea and weight:
+        raise UsageError("--weight is for lines of text; leave it out with --nmea")
     columns = opt.split_names(x), y, weight, nodata
     said = StreamOptions(*columns, method, setting, is_log=bool(nmea), crs=crs, force=force)
     place = "standard input" if nmea in ("", "-") else nmea
@@ -73,25 +72,23 @@ def stream(
 
         token = opt.read_token(token_file)
         with remote_session(to, token, said, level, report_every) as remote:
-            remote.left_out, remote.force = LeftOut(place, strict=strict), force
+            remote.left_out, remote.force = LeftOut(place), force
             run_stream(remote, _lines(remote, nmea))
         return
     with map_writer(map_file, continues=True) as writer:
         model, parser = _open_map(writer, said)
         session = StreamSession(model, parser, half_width, report_every, writer, save_every, crs=said.crs)
-        session.left_out, session.force = LeftOut(place, strict=strict), force
+        session.left_out, session.force = LeftOut(place), force
         run_stream(session, _lines(session, nmea))
 
 
 def _lines(session: Session, nmea: str) -> Iterator[list[Line]]:
     """The lines of a stream, in lists as they arrive. nmea : address of an instrument, empty for standard input."""
-    if nmea:
-        from wgpr.cli.instruments import nmea_lines
+    if not nmea:
+        return _parse_lines(session, sys.stdin.fileno())
+    from wgpr.cli.instruments import nmea_lines
 
-        yield from nmea_lines(session, nmea)
-    else:
-        yield from _parse_lines(session, sys.stdin.fileno())
-    yield from session.rest()
+    return nmea_lines(session, nmea)
 
 
 def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, LineParser]:
@@ -110,22 +107,29 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
 
 
 def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
-    """Process the lines of a stream until it ends or is interrupted."""
+    """Process the lines of a stream until it ends or is interrupted. Rows that are held back are learned at the end."""
     with interruptible() as raise_if_interrupted:
         try:
-            for lines in stream:
-                for text in session.process(lines):
-                    sys.stdout.write(text + "\n")
-                sys.stdout.flush()
-                session.save_if_due()
-                raise_if_interrupted()
-        except KeyboardInterrupt:
-            inform("interrupted")
-            session.catch_up()
+            try:
+                for lines in stream:
+                    _process(session, lines)
+                    session.save_if_due()
+                    raise_if_interrupted()
+            except KeyboardInterrupt:
+                inform("interrupted")
+                session.catch_up()
+            _process(session, session.rest())
         finally:
             session.left_out.report()
             session.finish()
     session.check_result()
+
+
+def _process(session: Session, lines: list[Line]) -> None:
+    """Learn rows, and print the answers to queries."""
+    for text in session.process(lines):
+        sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
@@ -145,6 +149,6 @@ def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
                 faults.append((number, error))
             else:
                 lines += [line._replace(number=number)] if line is not None else []
-        yield from session.good_lines(lines, faults)
+        yield session.good_lines(lines, faults)
         if wrong_header is not None:
             raise TableError(f"standard input, line {number} {wrong_header}") from wrong_header
