@@ -42,22 +42,17 @@ class _Region(NamedTuple):
     n_robots: int
 
 
-class NoOverlapError(ValueError):
-    """Some maps do not overlap: maps holds their numbers."""
+def estimated_offsets(leaves: Sequence[Sequence[Piece]], names: Sequence[str], reference: int) -> tuple[Array, Array]:
+    """Offsets (r, k) of all maps against one of them, and standard deviations (r,).
 
-    def __init__(self, maps: Sequence[int]) -> None:
-        super().__init__(f"maps {list(maps)} do not overlap with the others")
-        self.maps = tuple(maps)
-
-
-def estimated_offsets(leaves: Sequence[Sequence[Piece]], n_maps: int, reference: int) -> tuple[Array, Array]:
-    """Offsets (r, k) of all maps against one of them, and standard deviations (r,). Raises `NoOverlapError`.
-
-    leaves : what the maps know, by the territory on whose ground it lies.
+    leaves : what the maps know, by the territory on whose ground it lies; names : of the maps, for an error if there is
+        no chain of overlaps between them.
     """
+    n_maps = len(names)
     regions = list(_regions(leaves, n_maps))
     if apart := sorted(set(range(n_maps)) - _connected(regions, reference)):
-        raise NoOverlapError(apart)
+        fault = f"there is no chain of them from {names[apart[0]]} to {names[reference]}"
+        raise ValueError(f"align needs overlaps, and {fault}; leave out align, or this map")
     if n_maps == 1:  # the others are copies of it
         return np.zeros((1, next(iter(chain(*leaves))).territory.data.t.shape[1])), np.zeros(1)
     weights, scale = np.ones(len(regions)), 1.0
