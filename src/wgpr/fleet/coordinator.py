@@ -75,10 +75,8 @@ class Coordinator:
 
     def __init__(self, engine: Engine, cuts: Node, beginning: WGPRegressor) -> None:
         self._engine, self._cuts, self._beginning = engine, cuts, beginning
-        self._districts: list[_District] = []
         self._n_names = 0
-        for number in range(_n_leaves(cuts)):
-            self._districts.append(self._new_district(number % engine.n_workers))
+        self._districts = [self._new_district(number % engine.n_workers) for number in range(_n_leaves(cuts))]
         self._seen: dict[tuple[str, str], dict[int, int]] = {}  # what is told, by source and target
         self._looked_at = perf_counter()
         self.n_bytes_told = self.n_deaths = 0
@@ -210,10 +208,8 @@ class Coordinator:
         number, last = self._districts.index(largest), len(self._districts)
         leaves: list[Node | None] = list(range(last))
         leaves[number] = Cuts(axis, (position,), (number, last))
-        cuts = with_leaves(self._cuts, leaves)
-        assert cuts is not None
-        self._cuts = cuts
-        self._districts[number : number + 1] = [parts[0]]
+        self._cuts = cast(Node, with_leaves(self._cuts, leaves))
+        self._districts[number] = parts[0]
         self._districts.append(parts[1])
         for part in parts:
             (part.n_rows,) = self._ask(part.worker, "n_learned", [part.name])

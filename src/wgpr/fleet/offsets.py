@@ -15,6 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from wgpr.ensemble.territory import Territory
 from wgpr.ensemble.unite import Piece, overlap, union
@@ -50,7 +51,9 @@ def estimated_offsets(leaves: Sequence[Sequence[Piece]], names: Sequence[str], r
     """
     n_maps = len(names)
     regions = list(_regions(leaves, n_maps))
-    if apart := sorted(set(range(n_maps)) - _connected(regions, reference)):
+    are_linked = sum((region.information != 0.0 for region in regions), start=np.zeros((n_maps, n_maps)))
+    _, chains = connected_components(are_linked)
+    if len(apart := np.flatnonzero(chains != chains[reference])):
         fault = f"there is no chain of them from {names[apart[0]]} to {names[reference]}"
         raise ValueError(f"align needs overlaps, and {fault}; leave out align, or this map")
     if n_maps == 1:  # the others are copies of it
@@ -87,19 +90,6 @@ def _region(territory: Territory, sources: Indices, compared: Indices, n_maps: i
     of_mean = H[:, :1] / np.linalg.norm(H[:, 0])
     H, t = H[:, 1:] - of_mean @ (of_mean.T @ H[:, 1:]), t - of_mean @ (of_mean.T @ t)
     return _Region(H.T @ H, H.T @ t, len(np.unique(sources)))
-
-
-def _connected(regions: Sequence[_Region], reference: int) -> set[int]:
-    """The maps with a chain of overlaps to one of them."""
-    found, waiting = {reference}, [reference]
-    while waiting:
-        number = waiting.pop()
-        for region in regions:
-            present = np.flatnonzero(region.information.diagonal() > 0.0)
-            if number in present:
-                waiting += [each for each in present.tolist() if each not in found]
-                found |= set(present.tolist())
-    return found
 
 
 def _solved(regions: Sequence[_Region], reference: int, weights: Array) -> tuple[Array, Array]:
