@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Cuts, Node, grounds, route, with_leaves
+from wgpr.ensemble.cuts import Cuts, Node, all_cuts, grounds, route, with_leaves
 from wgpr.ensemble.territories import Territories
 from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
@@ -76,7 +76,9 @@ class Coordinator:
     def __init__(self, engine: Engine, cuts: Node, beginning: WGPRegressor) -> None:
         self._engine, self._cuts, self._beginning = engine, cuts, beginning
         self._n_names = 0
-        self._districts = [self._new_district(number % engine.n_workers) for number in range(_n_leaves(cuts))]
+        self._districts = [
+            self._new_district(number % engine.n_workers) for number in range(1 + len(list(all_cuts(cuts))))
+        ]
         self._seen: dict[tuple[str, str], dict[int, int]] = {}  # what is told, by source and target
         self._looked_at = perf_counter()
         self.n_bytes_told = self.n_deaths = 0
@@ -249,10 +251,6 @@ class Coordinator:
 
     def close(self) -> None:
         self._engine.close()
-
-
-def _n_leaves(node: Node) -> int:
-    return 1 if isinstance(node, int) else sum(map(_n_leaves, node.children))
 
 
 def _touch(one: Array, other: Array) -> bool:

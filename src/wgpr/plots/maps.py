@@ -26,7 +26,8 @@ from wgpr.plots import style
 _PALE = [colormaps["Set3"](number) for number in (0, 1, 2, 3, 4, 5, 6, 8)]
 # The largest ratio of height and width for which a map is drawn to scale: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
-_OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
+# The least or the largest 0.5 % of the values are outliers if they reach so far beyond the others, over their range.
+_OUTLIERS = 0.5
 
 Integers = NDArray[np.integer[Any]]
 Source = EnsembleRegressor | xr.Dataset
@@ -211,7 +212,8 @@ def _draw_field(
 def _limits(values: Array) -> tuple[float, float]:
     """The least and the largest of some values without outliers."""
     least, low, high, most = np.nanpercentile(values, (0.0, 0.5, 99.5, 100.0)).tolist()
-    return (least, most) if most - least <= _OUTLIERS * (high - low) or high == low else (low, high)
+    margin = _OUTLIERS * (high - low) or np.inf
+    return least if low - least <= margin else low, most if most - high <= margin else high
 
 
 def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
