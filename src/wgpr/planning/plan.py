@@ -22,6 +22,9 @@ from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
 # Most points or lines of one plan.
 MOST = 1000
 
+# Tracks (k, 2), and the cells (n,) that each of them measures.
+_Proposal = tuple[list[Array], list[Indices]]
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -205,25 +208,18 @@ def gains_of(variances: Array) -> Array:
     return np.maximum(variances[:-1] - variances[1:], 0.0) / max(variances[0], 1e-300)
 
 
-class _Proposal(NamedTuple):
-    """Tracks (k, 2), and the cells (n,) that each of them measures."""
-
-    tracks: list[Array]
-    groups: list[Indices]
-
-
 def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:
     """The kind of a plan, and what it may be: lines in several directions, or one set of points, or one path."""
     if wish.points is not None:
         cells = choose_points(uncertainty, wish.points)
-        return "points", [_Proposal([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
+        return "points", [([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
     if wish.lines is not None:
         sets = choose_lines(uncertainty, wish.lines, wish.spacing)
-        return "lines", [_Proposal([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
+        return "lines", [([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
     assert wish.budget is not None
     end, show = wish.start if wish.returns else None, wish.show or (lambda part: None)
     corners = choose_path(uncertainty, wish.start, wish.budget, end, show)
-    return "path", [_Proposal([corners], [cells_along(ground, corners)])]
+    return "path", [([corners], [cells_along(ground, corners)])]
 
 
 def _variances(uncertainty: Uncertainty, groups: list[Indices]) -> list[float]:

@@ -8,7 +8,7 @@ Only between parts of the ground that nothing joins are they straight.
 
 from collections.abc import Callable
 from copy import copy
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -262,14 +262,11 @@ class WayAround:
 
 def _without_needless(corners: Array) -> Array:
     """The corners (k, 2) without repeated ones and those on a straight line between their neighbours."""
-    kept = [corners[0]]
-    for corner, following in zip_longest(corners[1:], corners[2:]):
-        if np.array_equal(corner, kept[-1]):
-            continue
-        if following is not None:
-            there, on = corner - kept[-1], following - corner
-            cross = there[0] * on[1] - there[1] * on[0]
-            if abs(cross) <= 1e-9 * np.linalg.norm(there) * np.linalg.norm(on) and there @ on >= 0.0:
-                continue
-        kept.append(corner)
-    return np.array(kept)
+    legs = np.diff(corners, axis=0)
+    is_leg = legs.any(axis=1)
+    corners, legs = corners[np.append(True, is_leg)], legs[is_leg]
+    there, on = legs[:-1], legs[1:]
+    cross = there[:, 0] * on[:, 1] - there[:, 1] * on[:, 0]
+    limit = 1e-9 * np.linalg.norm(there, axis=1) * np.linalg.norm(on, axis=1)
+    is_straight = (np.abs(cross) <= limit) & ((there * on).sum(axis=1) >= 0.0)
+    return np.concatenate([corners[:1], corners[1:-1][~is_straight], corners[1:][-1:]])
