@@ -15,7 +15,6 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
@@ -29,7 +28,6 @@ from endless import Rows, survey
 from wgpr import ShardedRegressor, WGPRegressor
 from wgpr.ensemble.cuts import all_cuts
 from wgpr.fleet.engines import Engine
-from wgpr.fleet.worker import Progress
 from wgpr.metrics import scores
 
 PAGE, BEGIN, END = ROOT / "docs/fleet.md", "<!-- measured by benchmarks/fleet.py -->", "<!-- end of fleet -->"
@@ -237,21 +235,15 @@ class NoWorkers(Engine):
         super().__init__(16, "", WGPRegressor())
         self._n_taken: dict[str, int] = {}
 
-    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        name = arguments[0]
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        if method == "n_learned":
+            return [self._n_taken.get(name, 0) for name in arguments[0]]
         if method == "take":
-            self._n_taken[name] = arguments[1] + len(arguments[2])
+            name, n_before, rows = arguments
             pickle.dumps(arguments)  # as for a process
-        n_taken = self._n_taken.get(name, 0)
-        future.set_result(n_taken if method == "take" else Progress(n_taken, n_taken) if method == "progress" else None)
-        return future
-
-    def result(self, worker: int, future: "Future[Any]") -> Any:
-        return future.result()
-
-    def process_ids(self) -> list[int]:
-        return []
+            self._n_taken[name] = n_before + len(rows)
+            return self._n_taken[name]
+        return None
 
     def close(self) -> None:
         pass

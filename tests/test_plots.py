@@ -213,6 +213,20 @@ def test_a_few_values_far_out_do_not_take_the_colours_from_the_others(ax):
     ax.figure.savefig(BytesIO(), format="png", dpi=30)
 
 
+def test_the_uncertainty_outside_of_lines_that_are_turned_does_not_set_the_colour_scale(ax):
+    along, across = np.meshgrid(np.linspace(0.0, 10.0, 60), np.arange(0.0, 8.0, 0.5))
+    X = np.stack([along - across, along + across], axis=-1).reshape(-1, 2)
+    y = np.sin(2 * X[:, 0]) * np.cos(2 * X[:, 1]) + 0.05 * np.random.default_rng(0).normal(size=len(X))
+    model = WGPRegressor().fit(X, y)
+    std = predict_grid(model)["std"].values
+    plot_uncertainty(model, ax=ax)
+    low, high = ax.collections[0].get_clim()
+    assert low == pytest.approx(std.min())
+    assert 0.05 < high < 0.2 < std.max()
+    assert summary_figure(model).axes[1].collections[0].get_clim() == (low, high)
+    assert plot_uncertainty(model, ax=ax, vmax=3.0).collections[-1].get_clim() == (low, 3.0)
+
+
 # Who answers where
 
 
@@ -220,6 +234,13 @@ def test_neighbours_among_hundreds_differ_in_colour():
     rng = np.random.default_rng(0)
     centres, nodes = rng.uniform(size=(300, 2)), np.stack(np.meshgrid(*2 * [np.linspace(0, 1, 100)]), axis=-1)
     owner = ((nodes[:, :, None] - centres) ** 2).sum(axis=-1).argmin(axis=-1)
+    colours = colour_numbers(owner, len(COLOURS))
+    assert all(colours[one] != colours[other] for one, others in neighbours(owner).items() for other in others)
+
+
+def test_models_that_meet_at_a_corner_differ_in_colour():
+    owner = np.arange(100).reshape(10, 10).repeat(3, axis=0).repeat(3, axis=1)
+    assert neighbours(owner)[11] == {0, 1, 2, 10, 12, 20, 21, 22}
     colours = colour_numbers(owner, len(COLOURS))
     assert all(colours[one] != colours[other] for one, others in neighbours(owner).items() for other in others)
 

@@ -38,7 +38,7 @@ def district(tmp_path):
 
 
 def learn_all(district):
-    while district.progress.n_learned < district.progress.n_taken:
+    while district.n_lacking:
         district.model = district.learned(district.next_rows())
 
 
@@ -75,8 +75,8 @@ def test_a_district_that_is_opened_again_goes_on(tmp_path, is_saved):
     first.take(400, rows[400:500])
     first.close()
     again = District(tmp_path / "one", start)
-    assert again.progress.n_taken == 500
-    assert again.progress.n_learned == (400 if is_saved else 0)
+    assert again.n_learned == (400 if is_saved else 0)
+    assert again.n_lacking == 500 - again.n_learned
     again.take(500, rows[500:])
     learn_all(again)
     places = survey(100, seed=1)[0]
@@ -102,7 +102,7 @@ def test_a_fault_of_the_thread_that_learns_reaches_the_caller(tmp_path):
     worker.take("one", 0, np.full((50, 4), np.nan))
     worker._thread.join(timeout=120)
     with pytest.raises(ValueError, match="NaN"):
-        worker.progress("one")
+        worker.n_learned(["one"])
     worker.stop()
 
 
@@ -117,7 +117,7 @@ def test_a_district_that_was_opened_again_learns_its_journal_before_it_is_divide
     first.close()
     worker = Worker(str(tmp_path), start)
     assert worker.divide("one", ("two", "three")) is not None
-    assert worker.progress("two").n_learned + worker.progress("three").n_learned == 900
+    assert sum(worker.n_learned(["two", "three"])) == 900
     worker.stop()
 
 

@@ -165,11 +165,9 @@ def test_a_budget_that_reaches_nothing_is_no_path(lake):
         plan(lake, budget=900.0, start=(-500.0, -500.0), returns=True)
 
 
-@pytest.mark.parametrize("start", [(44.501, -76.299), (51.0, -76.299)])
-def test_swapped_coordinates_of_a_start_are_suspected(georeferenced, start):
-    with pytest.raises(ValueError, match=r"start") as raised:
-        plan(georeferenced, budget=500.0, start=start)
-    assert ("are x and y swapped? The order is lon,lat: -76.299,44.501" in str(raised.value)) == (start[0] == 44.501)
+def test_the_order_of_a_start_that_is_too_far_is_told(georeferenced):
+    with pytest.raises(ValueError, match=r"start.*lon,lat"):
+        plan(georeferenced, budget=500.0, start=(44.501, -76.299))
 
 
 def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():

@@ -4,31 +4,25 @@ Each district takes its rows in their order and says how many it has. Rows are k
 the disk, and are sent again if its worker dies. So each row is taken once, whatever happens to a worker.
 """
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from time import perf_counter, sleep
 from typing import Any, cast
 
 import numpy as np
 
-from wgpr.ensemble.cuts import Cuts, Node, grounds, route, with_leaves
+from wgpr.ensemble.cuts import Cuts, Node, all_cuts, grounds, route, with_leaves
 from wgpr.ensemble.territories import Territories
-from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.fleet.engines import Engine, WorkerDiedError
 from wgpr.fleet.ground import joined, smoothed
-from wgpr.fleet.worker import Progress
 from wgpr.gp.linalg import Array
-from wgpr.io.changes import StateReceiver
-from wgpr.io.journal import JournalFullError
 from wgpr.rules.calibration import Calibration
 
-# Rows that are sent to a district together, and how many such parcels may be under way.
-_PARCEL, _UNDER_WAY = 2000, 4
+# Rows that are sent to a district together.
+_PARCEL = 2000
 
 # Rows that may wait in the journal of a district.
 _BACKLOG = 2_000_000
@@ -56,9 +50,8 @@ _LONGEST_WAIT = 10
 class _District:
     """What the coordinator knows of a district.
 
-    n_rows : sent or about to be sent; n_learned : as it last said. waiting : rows that are not yet sent.
-    under_way : parcels that were sent, and are perhaps not taken: number of rows before, rows, and the call.
-    receiver, model : what it had learned when it was last asked. n_told : n_learned when it last told its borders.
+    n_rows : sent or about to be sent; n_learned : as it last said. waiting : rows that it has not yet taken.
+    state : what it had learned when it was last asked. n_told : n_learned when it last told its borders.
     """
 
     name: str
@@ -66,9 +59,7 @@ class _District:
     n_rows: int = 0
     n_learned: int = 0
     waiting: list[Array] = field(default_factory=list)
-    under_way: deque[tuple[int, Array, "Future[Any]"]] = field(default_factory=deque)
-    receiver: StateReceiver | None = None
-    model: EnsembleRegressor | None = None
+    state: State | None = None
     n_told: int = 0
 
     @property
@@ -84,13 +75,12 @@ class Coordinator:
 
     def __init__(self, engine: Engine, cuts: Node, beginning: WGPRegressor) -> None:
         self._engine, self._cuts, self._beginning = engine, cuts, beginning
-        self._districts: list[_District] = []
         self._n_names = 0
-        for number in range(_n_leaves(cuts)):
-            self._districts.append(self._new_district(number % engine.n_workers))
+        self._districts = [
+            self._new_district(number % engine.n_workers) for number in range(1 + len(list(all_cuts(cuts))))
+        ]
         self._seen: dict[tuple[str, str], dict[int, int]] = {}  # what is told, by source and target
         self._looked_at = perf_counter()
-        self._deaths_in_a_row = [0] * engine.n_workers
         self.n_bytes_told = self.n_deaths = 0
 
     @property
@@ -108,7 +98,7 @@ class Coordinator:
         return sum(district.n_learned for district in self._districts)
 
     def process_ids(self) -> list[int]:
-        return self._engine.process_ids()
+        return [self._ask(worker, "process_id") for worker in range(self._engine.n_workers)]
 
     # Rows
 
@@ -132,8 +122,6 @@ class Coordinator:
         """Wait until all rows are learned. show : is called with their number meanwhile."""
         for district in self._districts:
             self._dispatch(district)
-        for district in self._districts:
-            self._settle(district, 0)
         self._look()
         while self.n_learned < self.n_rows:
             if show is not None:
@@ -142,85 +130,38 @@ class Coordinator:
             self._look()
 
     def _dispatch(self, district: _District) -> None:
-        """Send what waits for a district."""
-        if district.waiting:
-            rows, district.waiting = np.concatenate(district.waiting), []
-            n_before = district.n_rows - len(rows)
-            for start in range(0, len(rows), _PARCEL):
-                first, parcel = n_before + start, rows[start : start + _PARCEL]
-                district.under_way.append((first, parcel, self._sent(district, first, parcel)))
-                self._settle(district, _UNDER_WAY)
-
-    def _sent(self, district: _District, first: int, rows: Array) -> "Future[Any]":
-        return self._engine.call(district.worker, "take", district.name, first, rows)
-
-    def _settle(self, district: _District, n_left: int) -> None:
-        """Wait until no more than `n_left` parcels of a district are under way. What did not arrive is sent again."""
-        while len(district.under_way) > n_left:
-            first, rows, call = district.under_way[0]
-            try:
-                n_taken = self._result(district.worker, call)
-            except WorkerDiedError:
-                n_taken = -1
-            except JournalFullError:
-                self._send_again(district)
-                raise
-            if n_taken >= first + len(rows):
-                district.under_way.popleft()
-                continue
-            if 0 <= n_taken < district.under_way[0][0]:
-                raise RuntimeError(f"a worker has {n_taken:,} rows of a district that had {first:,}; {_FOLDER}")
-            self._send_again(district)
-
-    def _send_again(self, district: _District) -> None:
-        """Send all parcels of a district that are under way once more.
-
-        A district leaves out what it has already.
-        """
-        again = [(first, rows) for first, rows, _ in district.under_way]
-        district.under_way = deque((first, rows, self._sent(district, first, rows)) for first, rows in again)
-
-    # Calls
+        """Send what waits for a district. Rows wait until they are on its disk; it leaves out what it has already."""
+        rows = np.concatenate(district.waiting) if district.waiting else np.zeros((0, 0))
+        for n_taken in range(district.n_rows - len(rows), district.n_rows, _PARCEL):
+            parcel, rows = rows[:_PARCEL], rows[_PARCEL:]
+            n_then = self._ask(district.worker, "take", district.name, n_taken, parcel)
+            if n_then != n_taken + len(parcel):
+                raise RuntimeError(f"a worker has {n_then:,} rows of a district that had {n_taken:,}; {_FOLDER}")
+            district.waiting = [rows]
 
     def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
-        """Call a worker and wait; call it again if it dies. Only for calls that do no harm if they are repeated."""
-        while True:
+        """Call a worker, and call it again if it dies. All calls may be repeated without harm."""
+        for number in range(_MOST_DEATHS + 1):
             try:
-                return self._result(worker, self._engine.call(worker, method, *arguments))
-            except WorkerDiedError:
-                continue
-
-    def _result(self, worker: int, call: "Future[Any]") -> Any:
-        try:
-            result = self._engine.result(call)
-        except WorkerDiedError as error:
-            self._note_death(worker, error)
-            raise
-        self._deaths_in_a_row[worker] = 0
-        return result
-
-    def _note_death(self, worker: int, error: WorkerDiedError) -> None:
-        self._deaths_in_a_row[worker] += 1
-        self.n_deaths += self._deaths_in_a_row[worker] == 1
-        if self._deaths_in_a_row[worker] > _MOST_DEATHS:
-            raise RuntimeError(
-                f"a worker died {_MOST_DEATHS} times in a row, perhaps for lack of memory; use fewer shards"
-            ) from error
-        names = {district.name for district in self._districts if district.worker == worker}
-        self._seen = {pair: seen for pair, seen in self._seen.items() if pair[1] not in names}  # it knows no borders
-        sleep(0.01 * 2 ** min(_LONGEST_WAIT, self._deaths_in_a_row[worker]))
+                return self._engine.call(worker, method, *arguments)
+            except WorkerDiedError as error:
+                death = error
+            self.n_deaths += number == 0
+            names = {district.name for district in self._districts if district.worker == worker}
+            self._seen = {pair: seen for pair, seen in self._seen.items() if pair[1] not in names}  # it has forgotten
+            sleep(0.01 * 2 ** min(_LONGEST_WAIT, number + 1))
+        fault = f"a worker died {_MOST_DEATHS} times in a row, perhaps for lack of memory"
+        raise RuntimeError(f"{fault}; use fewer shards") from death
 
     # What districts have learned, and tell each other
 
     def _look(self) -> None:
         """Ask how many rows the districts have learned. Let those that have grown tell their borders."""
-        calls = [self._engine.call(each.worker, "progress", each.name) for each in self._districts]
-        for district, call in zip(self._districts, calls, strict=True):
-            try:
-                progress: Progress = self._result(district.worker, call)
-            except WorkerDiedError:
-                progress = self._ask(district.worker, "progress", district.name)
-            district.n_learned = progress.n_learned
+        for worker in range(self._engine.n_workers):
+            districts = [each for each in self._districts if each.worker == worker]
+            counts = self._ask(worker, "n_learned", [each.name for each in districts])
+            for district, n_learned in zip(districts, counts, strict=True):
+                district.n_learned = n_learned
         self._tell_borders()
         self._looked_at = perf_counter()
 
@@ -257,8 +198,7 @@ class Coordinator:
         if self.n_districts == 1 or largest.n_rows < max(_TOO_LARGE * mean, _FEWEST_DIVIDED):
             return
         self._dispatch(largest)
-        self._settle(largest, 0)
-        while largest.n_learned < largest.n_rows:
+        while largest.n_learned < largest.n_rows:  # short calls, each of which a worker that often dies can answer
             sleep(0.1 * _INTERVAL)
             self._look()
         load = [sum(each.n_rows for each in self._districts if each.worker == w) for w in range(self._engine.n_workers)]
@@ -270,14 +210,12 @@ class Coordinator:
         number, last = self._districts.index(largest), len(self._districts)
         leaves: list[Node | None] = list(range(last))
         leaves[number] = Cuts(axis, (position,), (number, last))
-        cuts = with_leaves(self._cuts, leaves)
-        assert cuts is not None
-        self._cuts = cuts
-        self._districts[number : number + 1] = [parts[0]]
+        self._cuts = cast(Node, with_leaves(self._cuts, leaves))
+        self._districts[number] = parts[0]
         self._districts.append(parts[1])
         for part in parts:
-            progress: Progress = self._ask(part.worker, "progress", part.name)
-            part.n_rows = part.n_learned = progress.n_learned
+            (part.n_rows,) = self._ask(part.worker, "n_learned", [part.name])
+            part.n_learned = part.n_rows
         if parts[0].n_rows + parts[1].n_rows != largest.n_rows:
             raise RuntimeError(f"{largest.n_rows:,} rows of a district are not all in its parts; {_FOLDER}")
         self._seen = {pair: seen for pair, seen in self._seen.items() if largest.name not in pair}
@@ -305,22 +243,14 @@ class Coordinator:
         )
 
     def _state(self, district: _District) -> State:
-        has_last = district.model is not None
-        is_all, change = self._ask(district.worker, "changes", district.name, has_last)
-        if is_all or district.receiver is None:
-            district.receiver = StateReceiver()
-        district.model = district.receiver.model(change, district.model)
-        if district.model._state.n_seen != district.n_rows:
-            n_seen = district.model._state.n_seen
+        if district.state is None or district.state.n_seen != district.n_rows:
+            district.state = self._ask(district.worker, "model", district.name)._state
+        if (n_seen := district.state.n_seen) != district.n_rows:
             raise RuntimeError(f"a worker has {n_seen:,} rows of a district with {district.n_rows:,}; {_FOLDER}")
-        return district.model._state
+        return district.state
 
     def close(self) -> None:
         self._engine.close()
-
-
-def _n_leaves(node: Node) -> int:
-    return 1 if isinstance(node, int) else sum(map(_n_leaves, node.children))
 
 
 def _touch(one: Array, other: Array) -> bool:

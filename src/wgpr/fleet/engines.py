@@ -1,7 +1,7 @@
 """Where workers run: in processes of this machine, or as actors of a Ray cluster.
 
 An engine starts workers and takes calls to them. A worker that died is started again, with the same folder, where it
-finds what it had taken. Calls that were under way when it died raise `WorkerDiedError`.
+finds what it had taken. The call during which it died raises `WorkerDiedError`.
 """
 
 import os
@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
 from typing import Any
 
 from wgpr.checks import require_module
@@ -22,22 +21,14 @@ class WorkerDiedError(RuntimeError):
 
 
 class Engine(ABC):
-    """Workers 0, 1, ..., n_workers - 1. Calls to one worker are carried out one after the other."""
+    """Workers 0, 1, ..., n_workers - 1."""
 
     def __init__(self, n_workers: int, folder: str, beginning: WGPRegressor) -> None:
         self.n_workers, self._folder, self._beginning = n_workers, folder, beginning
 
     @abstractmethod
-    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
-        """Call a method of `Worker` and return at once."""
-
-    @abstractmethod
-    def result(self, future: "Future[Any]") -> Any:
-        """Wait for a call. Raises `WorkerDiedError` if the worker has died; it is started again then."""
-
-    @abstractmethod
-    def process_ids(self) -> list[int]:
-        """Of the workers."""
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        """Call a method of `Worker`. Raises `WorkerDiedError` if the worker has died; it is started again then."""
 
     @abstractmethod
     def close(self) -> None:
@@ -58,27 +49,14 @@ class ProcessEngine(Engine):
         options = {"env": {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}}  # a worker that has learned much is not replaced
         return ProcessPoolExecutor(max_workers=1, initializer=_start_worker, initargs=arguments, **options)
 
-    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
         from loky.process_executor import BrokenProcessPool
 
         try:
-            return self._pools[worker].submit(_call_worker, method, *arguments)
-        except BrokenProcessPool as error:  # the caller must know that the new process has forgotten what it heard
-            self._pools[worker] = self._start()
-            future: Future[Any] = Future()
-            future.set_exception(error)
-            return future
-
-    def result(self, future: "Future[Any]") -> Any:
-        from loky.process_executor import BrokenProcessPool
-
-        try:
-            return future.result()
+            return self._pools[worker].submit(_call_worker, method, *arguments).result()
         except BrokenProcessPool as error:
+            self._pools[worker] = self._start()
             raise WorkerDiedError("a process of the fleet has died") from error
-
-    def process_ids(self) -> list[int]:
-        return [future.result() for future in [pool.submit(os.getpid) for pool in self._pools]]
 
     def close(self) -> None:
         for pool in self._pools:
@@ -122,22 +100,15 @@ class RayEngine(Engine):
         actor = ray.remote(max_restarts=-1, num_cpus=1, scheduling_strategy="SPREAD")(_Actor)
         self._actors = [actor.remote(folder, beginning) for _ in range(self.n_workers)]
 
-    def call(self, worker: int, method: str, *arguments: Any) -> "Future[Any]":
-        future: Future[Any] = self._actors[worker].call.remote(method, *arguments).future()
-        return future
-
-    def result(self, future: "Future[Any]") -> Any:
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
         from ray.exceptions import RayActorError, RayTaskError
 
         try:
-            return future.result()
+            return self._actors[worker].call.remote(method, *arguments).future().result()
         except RayTaskError as error:
             raise error.cause from None
         except RayActorError as error:
             raise WorkerDiedError("an actor of the fleet has died") from error
-
-    def process_ids(self) -> list[int]:
-        return [actor.process_id.remote().future().result() for actor in self._actors]
 
     def close(self) -> None:
         import ray
@@ -154,9 +125,6 @@ class _Actor:
 
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._worker, method)(*arguments)
-
-    def process_id(self) -> int:
-        return os.getpid()
 
 
 def require_ray() -> Any:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from wgpr.ensemble.answers import PosteriorCache
 from wgpr.ensemble.cuts import Cuts, Node
 from wgpr.ensemble.territories import Territories
 from wgpr.ensemble.territory import Territory
@@ -17,7 +18,7 @@ from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.estimators.state import State
 from wgpr.estimators.units import Units
-from wgpr.fleet.offsets import NoOverlapError, Offset, estimated_offsets
+from wgpr.fleet.offsets import Offset, estimated_offsets
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, one_blas_thread
 from wgpr.gp.pseudodata import PseudoData
@@ -52,64 +53,68 @@ def merge(*maps: Any, align: bool = False) -> Any:
 def merge_named(maps: Sequence[Any], names: Sequence[str], *, align: bool = False) -> Any:
     """As `merge`. names : of the maps, for errors."""
     _check(maps, names, align)
+    result = copy(maps[0])
     with one_blas_thread():
-        return _merged(maps, names, align)
+        members, plan, n_rows = _planned(maps, names)
+        if align:
+            plan, result.offsets_ = _aligned(plan, members)
+        territories = united(plan, maps[0]._method().settings, n_rows, members[0].state.n_steps)
+    result._state = _state([member.state for member in members], territories)
+    _take_names(result, maps)
+    return result
 
 
 def apparent_offsets(maps: Sequence[Any]) -> tuple[Offset, ...]:
     """The offsets that `align` subtracts, of maps that can be merged; empty if they cannot be estimated."""
     with one_blas_thread(), suppress(ValueError):
-        order, _, places, plan = _planned(maps, [""] * len(maps))
-        return _aligned(plan, places, order)[1]
+        members, plan, _ = _planned(maps, [""] * len(maps))
+        return _aligned(plan, members)[1]
     return ()
 
 
-@dataclass(frozen=True, eq=False)
-class _Member:
-    """A map that is merged: its state, territories and units. number : its place among the arguments, from 0."""
+class _Member(NamedTuple):
+    """A map that is merged: its state, territories and units.
+
+    number : its place among the arguments, from 0; source : that of the `Source` that has its knowledge.
+    """
 
     number: int
     name: str
     state: State
     territories: Territories
     units: Units
-
-    @classmethod
-    def of(cls, number: int, name: str, estimator: Any, first: Any) -> "_Member":
-        """Maps with a reference system count metres from their first rows; here all count from that of the first."""
-        state = estimator._method().begun(estimator._state)
-        shift = _shift_of_origin(estimator, first)
-        units = replace(state.units, origin=state.units.origin + shift)
-        return cls(number, name, replace(state, bounds=state.bounds + shift, units=units), state.ensemble, units)
+    source: int = 0
 
 
-def _shift_of_origin(estimator: Any, first: Any) -> Array:
-    """How far the origin of a map's inputs is from that of the first map: (d,)."""
-    shift = np.zeros(estimator.n_features_in_)
-    own, other = coordinates(estimator), coordinates(first)
-    if own is not None and other is not None and own.origin is not None and other.origin is not None:
-        shift[list(own.columns)] = np.subtract(own.origin, other.origin)
-    return shift
+def _planned(maps: Sequence[Any], names: Sequence[str]) -> tuple[list[_Member], Plan, int]:
+    """The maps, those with most rows first, the plan of all in the units of the first of these, and their rows."""
+    members = [_member(number, name, maps) for number, name in enumerate(names)]
+    members.sort(key=lambda member: -member.state.n_seen)
+    kept = without_copies([_source(member, members[0].units) for member in members])
+    _check_is_no_fork(members, [source is None for source, _ in kept])
+    sources: list[Source] = []
+    n_learned: list[int] = []
+    for place, (source, holder) in enumerate(kept):
+        number = members[holder].source if source is None else len(sources)
+        members[place] = members[place]._replace(source=number)
+        if source is not None:
+            sources.append(source)
+            n_learned.append(members[place].territories.n_learned)
+    n_rows = sum(model.n_seen for source in sources for model in source.models)
+    sources = [_visited(source, n_rows / n) for source, n in zip(sources, n_learned, strict=True)]
+    size = maps[0]._method().settings.sizes(members[0].territories.n_features)[0]
+    return members, planned(sources, size), n_rows
 
 
-def _planned(maps: Sequence[Any], names: Sequence[str]) -> tuple[list[_Member], list[Source], list[int], Plan]:
-    """The maps, those with most rows first, their sources and places as `_sources` has them, and the plan of all."""
-    members = [_Member.of(*each, maps[0]) for each in zip(range(len(maps)), names, maps, strict=True)]
-    order = sorted(members, key=lambda member: -member.state.n_seen)
-    sources, places = _sources(order)
-    size = maps[0]._method().settings.sizes(order[0].territories.n_features)[0]
-    return order, sources, places, planned(sources, size)
-
-
-def _merged(maps: Sequence[Any], names: Sequence[str], align: bool) -> Any:
-    order, sources, places, plan = _planned(maps, names)
-    result = copy(maps[0])
-    if align:
-        plan, result.offsets_ = _aligned(plan, places, order)
-    settings, n_steps = maps[0]._method().settings, order[0].state.n_steps
-    result._state = _state(order, united(plan, settings, _n_rows(sources), n_steps))
-    _take_names(result, maps)
-    return result
+def _member(number: int, name: str, maps: Sequence[Any]) -> _Member:
+    """Maps with a reference system count metres from their first rows; here all count from that of the first map."""
+    estimator = maps[number]
+    state, shift = estimator._method().begun(estimator._state), np.zeros(estimator.n_features_in_)
+    own, first = coordinates(estimator), coordinates(maps[0])
+    if own is not None and first is not None and own.origin is not None and first.origin is not None:
+        shift[list(own.columns)] = np.subtract(own.origin, first.origin)
+    units = replace(state.units, origin=state.units.origin + shift)
+    return _Member(number, name, replace(state, bounds=state.bounds + shift, units=units), state.ensemble, units)
 
 
 # Maps that can be merged
@@ -139,17 +144,14 @@ def _check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
 
     inputs, target = (f"only maps of the same {what} can be merged" for what in ("inputs", "target"))
     require_same("number of inputs", first.n_features_in_, other.n_features_in_, inputs)
-    if (coordinates(first) is None) != (coordinates(other) is None):
-        without = first_name if coordinates(first) is None else name
-        fault = f"one map has a coordinate reference system, the other has none ({without})"
-        raise ValueError(f"{fault}; learn both with the same --crs")
-    require_same("inputs", _names(first), _names(other), inputs)
     crs, other_crs = coordinates(first), coordinates(other)
+    if (crs is None) != (other_crs is None):
+        fault = "one map has a coordinate reference system, the other has none"
+        raise ValueError(f"{fault} ({first_name if crs is None else name}); learn both with the same --crs")
+    require_same("inputs", _names(first), _names(other), inputs)
     if crs and other_crs and (crs.user, crs.model) != (other_crs.user, other_crs.model):
-        raise ValueError(
-            f"{name} has the coordinate reference system {other_crs} and {first_name} has {crs}; learn both with "
-            "the same --crs, in the same UTM zone"
-        )
+        remedy = "learn both with the same --crs, in the same UTM zone"
+        require_same("coordinate reference system", str(crs), str(other_crs), remedy)
     require_same("number of outputs", first.n_outputs_, other.n_outputs_, target)
     require_same("target", first.target_name_, other.target_name_, target)
     ours, theirs = (each._method().settings.kernel for each in (first, other))
@@ -178,31 +180,11 @@ def _check_is_no_fork(members: Sequence[_Member], holds_all: Sequence[bool]) -> 
 # One unit for all
 
 
-def _sources(order: Sequence[_Member]) -> tuple[list[Source], list[int]]:
-    """The maps in the units of the first of them, without copies; and of each map, which of these has its knowledge."""
-    units = order[0].units
-    kept = without_copies([_source(member, units) for member in order])
-    _check_is_no_fork(order, [source is None for source, _ in kept])
-    sources: list[Source] = []
-    places: list[int] = []
-    for source, holder in kept:
-        places.append(places[holder] if source is None else len(sources))
-        sources += [] if source is None else [source]
-    n_all = _n_rows(sources)
-    scales = [n_all / member.territories.n_learned for member, (source, _) in zip(order, kept, strict=True) if source]
-    return [_visited(source, scale) for source, scale in zip(sources, scales, strict=True)], places
-
-
 def _visited(source: Source, scale: float) -> Source:
     """The map with its visits spread over the rows of all maps."""
     if scale == 1.0:
         return source
     return source._replace(models=[replace(model, visited=int(scale * model.visited)) for model in source.models])
-
-
-def _n_rows(sources: Sequence[Source]) -> int:
-    """Rows that the maps have learned together."""
-    return sum(model.n_seen for source in sources for model in source.models)
 
 
 def _source(member: _Member, units: Units) -> Source:
@@ -236,9 +218,8 @@ def _converted_cuts(node: Node, own: Units, units: Units) -> Node:
     if isinstance(node, int):
         return node
     axis = node.axis
-    positions = (own.origin[axis] + np.array(node.positions) * own.length[axis] - units.origin[axis]) / units.length[
-        axis
-    ]
+    places = own.origin[axis] + np.array(node.positions) * own.length[axis]
+    positions = (places - units.origin[axis]) / units.length[axis]
     children = tuple(_converted_cuts(child, own, units) for child in node.children)
     return Cuts(axis, tuple(positions.tolist()), children)
 
@@ -246,26 +227,14 @@ def _converted_cuts(node: Node, own: Units, units: Units) -> Node:
 # Offsets
 
 
-def _aligned(plan: Plan, places: Sequence[int], order: Sequence[_Member]) -> tuple[Plan, tuple[Offset, ...]]:
+def _aligned(plan: Plan, members: Sequence[_Member]) -> tuple[Plan, tuple[Offset, ...]]:
     """The plan with values as the sensor of the first map has them, and the offsets of all maps."""
-    first = next(place for place, member in zip(places, order, strict=True) if member.number == 0)
-    try:
-        offsets, stds = estimated_offsets(plan.leaves, max(places) + 1, first)
-    except NoOverlapError as error:
-        first_name, apart = (
-            next(member.name for place, member in zip(places, order, strict=True) if place == wanted)
-            for wanted in (first, error.maps[0])
-        )
-        raise ValueError(
-            f"align needs overlaps, and there is no chain of them from {apart} to {first_name}; leave out align, or "
-            "this map"
-        ) from error
+    in_order, units = sorted(members, key=lambda member: member.number), members[0].units
+    names = {member.source: member.name for member in reversed(in_order)}
+    offsets, stds = estimated_offsets(plan.leaves, [names[source] for source in sorted(names)], in_order[0].source)
     leaves = [[_shifted(piece, offsets[piece.source]) for piece in pieces] for pieces in plan.leaves]
-    of_maps = [
-        place for _, place in sorted((member.number, place) for place, member in zip(places, order, strict=True))
-    ]
-    units = order[0].units
-    return Plan(plan.cuts, leaves), tuple(_for_user(offsets[place], float(stds[place]), units) for place in of_maps)
+    of_maps = (_for_user(offsets[member.source], float(stds[member.source]), units) for member in in_order)
+    return Plan(plan.cuts, leaves), tuple(of_maps)
 
 
 def _shifted(piece: Piece, offset: Array) -> Piece:
@@ -286,22 +255,15 @@ def _for_user(offset: Array, std: float, units: Units) -> Offset:
 # State
 
 
-def _state(order: Sequence[_Member], territories: Territories) -> State:
-    states = [member.state for member in order]
-    base = states[0]
+def _state(states: Sequence[State], territories: Territories) -> State:
     bounds = np.array([state.bounds for state in states])
-    return State(
-        territories,
-        base.seed,
-        base.pending_X,
-        base.pending_y,
-        base.pending_weights,
-        np.stack([bounds[:, 0].min(axis=0), bounds[:, 1].max(axis=0)]),
-        units=base.units,
-        records=base.records,
-        n_steps=base.n_steps,
+    return replace(
+        states[0],
+        ensemble=territories,
+        bounds=np.stack([bounds[:, 0].min(axis=0), bounds[:, 1].max(axis=0)]),
         n_seen=territories.n_learned,
         calibration=_calibration(states),
+        cache=PosteriorCache(),
     )
 
 

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from wgpr.ensemble.territory import Territory
 from wgpr.ensemble.unite import Piece, overlap, union
@@ -42,22 +43,19 @@ class _Region(NamedTuple):
     n_robots: int
 
 
-class NoOverlapError(ValueError):
-    """Some maps do not overlap: maps holds their numbers."""
+def estimated_offsets(leaves: Sequence[Sequence[Piece]], names: Sequence[str], reference: int) -> tuple[Array, Array]:
+    """Offsets (r, k) of all maps against one of them, and standard deviations (r,).
 
-    def __init__(self, maps: Sequence[int]) -> None:
-        super().__init__(f"maps {list(maps)} do not overlap with the others")
-        self.maps = tuple(maps)
-
-
-def estimated_offsets(leaves: Sequence[Sequence[Piece]], n_maps: int, reference: int) -> tuple[Array, Array]:
-    """Offsets (r, k) of all maps against one of them, and standard deviations (r,). Raises `NoOverlapError`.
-
-    leaves : what the maps know, by the territory on whose ground it lies.
+    leaves : what the maps know, by the territory on whose ground it lies; names : of the maps, for an error if there is
+        no chain of overlaps between them.
     """
+    n_maps = len(names)
     regions = list(_regions(leaves, n_maps))
-    if apart := sorted(set(range(n_maps)) - _connected(regions, reference)):
-        raise NoOverlapError(apart)
+    are_linked = sum((region.information != 0.0 for region in regions), start=np.zeros((n_maps, n_maps)))
+    _, chains = connected_components(are_linked)
+    if len(apart := np.flatnonzero(chains != chains[reference])):
+        fault = f"there is no chain of them from {names[apart[0]]} to {names[reference]}"
+        raise ValueError(f"align needs overlaps, and {fault}; leave out align, or this map")
     if n_maps == 1:  # the others are copies of it
         return np.zeros((1, next(iter(chain(*leaves))).territory.data.t.shape[1])), np.zeros(1)
     weights, scale = np.ones(len(regions)), 1.0
@@ -92,19 +90,6 @@ def _region(territory: Territory, sources: Indices, compared: Indices, n_maps: i
     of_mean = H[:, :1] / np.linalg.norm(H[:, 0])
     H, t = H[:, 1:] - of_mean @ (of_mean.T @ H[:, 1:]), t - of_mean @ (of_mean.T @ t)
     return _Region(H.T @ H, H.T @ t, len(np.unique(sources)))
-
-
-def _connected(regions: Sequence[_Region], reference: int) -> set[int]:
-    """The maps with a chain of overlaps to one of them."""
-    found, waiting = {reference}, [reference]
-    while waiting:
-        number = waiting.pop()
-        for region in regions:
-            present = np.flatnonzero(region.information.diagonal() > 0.0)
-            if number in present:
-                waiting += [each for each in present.tolist() if each not in found]
-                found |= set(present.tolist())
-    return found
 
 
 def _solved(regions: Sequence[_Region], reference: int, weights: Array) -> tuple[Array, Array]:

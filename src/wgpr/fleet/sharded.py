@@ -137,7 +137,8 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
 
     def collect(self, show: Show | None = None) -> WGPRegressor:
         """One `WGPRegressor` that has learned all rows. show : is called with the number of learned rows meanwhile."""
-        self._require_rows()
+        if not hasattr(self, "_template") or not self.n_samples_seen_:
+            raise NotFittedError("this ShardedRegressor has learned nothing, or was closed; use fit or partial_fit")
         if self._collected is None:
             model = copy(self._template)
             with one_blas_thread():  # territories at borders are fitted here
@@ -233,10 +234,6 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         places = self._template._state.units.inputs(X)
         self._coordinator.send(places, np.column_stack([X, columns(y), weights]))
         self._collected = None
-
-    def _require_rows(self) -> None:
-        if not hasattr(self, "_template") or not self.n_samples_seen_:
-            raise NotFittedError("this ShardedRegressor has learned nothing, or was closed; use fit or partial_fit")
 
     # Prediction
 

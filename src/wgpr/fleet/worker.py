@@ -5,15 +5,15 @@ there. A snapshot is saved from time to time. A worker that is started again fin
 numbers, so that rows that are sent again are not taken twice.
 """
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 from time import perf_counter
-from typing import NamedTuple
 
 from wgpr.ensemble.territories import Territories
 from wgpr.ensemble.territory import Territory
@@ -22,7 +22,6 @@ from wgpr.estimators.state import State
 from wgpr.fleet.borders import Border, border, told
 from wgpr.fleet.ground import halved
 from wgpr.gp.linalg import Array
-from wgpr.io.changes import StateSender
 from wgpr.io.files import write_file
 from wgpr.io.journal import Entry
 from wgpr.io.rows import n_seen
@@ -36,13 +35,6 @@ _SNAPSHOTS, _LEAST_INTERVAL = 0.05, 1.0
 _PIECE = 1000
 
 
-class Progress(NamedTuple):
-    """Rows of a district that are in its journal or learned, and those that are learned."""
-
-    n_taken: int
-    n_learned: int
-
-
 class District:
     """The rows of one part of the ground: a folder with a journal and a snapshot, and the model that has learned them.
 
@@ -54,12 +46,16 @@ class District:
         self._store, saved = Store.in_folder(folder, lambda _: {})
         self.model: WGPRegressor = copy(beginning) if saved is None else saved
         self._outside: dict[str, dict[int, Territory]] = {}
-        self.sender: StateSender | None = None
         self._saved_at, self._save_seconds = perf_counter(), 0.0
 
     @property
-    def progress(self) -> Progress:
-        return Progress(self._store.journal.n_rows, n_seen(self.model))
+    def n_learned(self) -> int:
+        return n_seen(self.model)
+
+    @property
+    def n_lacking(self) -> int:
+        """Rows that are in the journal and not learned."""
+        return self._store.journal.n_rows - self.n_learned
 
     @property
     def territories(self) -> Territories | None:
@@ -81,7 +77,7 @@ class District:
 
     def next_rows(self) -> Array:
         """Rows that are next to be learned; there must be some."""
-        return next(self._store.journal.records(n_seen(self.model))).rows[:_PIECE]
+        return next(self._store.journal.records(self.n_learned)).rows[:_PIECE]
 
     def learned(self, rows: Array) -> WGPRegressor:
         """The model after more rows."""
@@ -148,9 +144,13 @@ class Worker:
             self._changed.notify_all()
             return n_taken
 
-    def progress(self, name: str) -> Progress:
-        with self._district(name) as district:
-            return district.progress
+    def n_learned(self, names: Sequence[str]) -> list[int]:
+        """Rows that each of these districts has learned."""
+        found = []
+        for name in names:
+            with self._district(name) as district:
+                found.append(district.n_learned)
+        return found
 
     def tell(self, name: str, ground: Array, seen: dict[int, int], max_bytes: float) -> Border | None:
         """What a district has to tell another with this ground (2, d); see `wgpr.fleet.borders`."""
@@ -163,18 +163,14 @@ class Worker:
         with self._district(name) as district:
             district.hear(source, package)
 
-    def changes(self, name: str, has_last: bool) -> tuple[bool, bytes]:
-        """What changed in a district's model since the last time, for a `StateReceiver`, and whether that is all of it.
-
-        All rows that it has taken are learned then.
-
-        has_last : whether the receiver has what was sent then; otherwise all is sent.
-        """
+    def model(self, name: str) -> WGPRegressor:
+        """What a district has learned, when it has learned all rows that it has taken."""
         with self._district(name) as district:
             self._wait_until_learned(district)
-            sender = district.sender if has_last else None
-            district.sender = sender or StateSender()
-            return sender is None, district.sender.change(district.model)
+            return district.model
+
+    def process_id(self) -> int:
+        return os.getpid()
 
     def divide(self, name: str, parts: tuple[str, str]) -> tuple[int, float] | None:
         """Make two districts of one that has learned all of its rows. It stays until it is removed.
@@ -203,7 +199,7 @@ class Worker:
 
     def _wait_until_learned(self, district: District) -> None:
         """Wait for a district that has perhaps been opened again, and learns its journal. The caller has the lock."""
-        while district.progress.n_learned < district.progress.n_taken and self._failure is None:
+        while district.n_lacking and self._failure is None:
             self._changed.wait(0.1)
         if self._failure is not None:
             raise self._failure
@@ -233,9 +229,8 @@ class Worker:
     def _learn_some(self) -> None:
         """Learn some rows of the district that lacks most."""
         with self._changed:
-            lacking = {each: each.progress.n_taken - each.progress.n_learned for each in self._districts.values()}
-            district = max(lacking, key=lambda each: lacking[each], default=None)
-            if district is None or not lacking[district]:
+            district = max(self._districts.values(), key=lambda each: each.n_lacking, default=None)
+            if district is None or not district.n_lacking:
                 if not self._is_stopped:
                     self._changed.wait()
                 return

@@ -92,12 +92,12 @@ def directions(n: int) -> Iterator[Array]:
         yield np.array([np.cos(angle), np.sin(angle)])
 
 
-def rows_of(ground: Ground, direction: Array, apart: float = 1.0) -> Iterator[list[Piece]]:
-    """All parallel lines in a direction (2,), so many cells apart, each as pieces without a gap in the ground."""
+def rows_of(ground: Ground, direction: Array) -> Iterator[list[Piece]]:
+    """All parallel lines in a direction (2,), a cell apart, each as pieces without a gap in the ground."""
     step = float(ground.width.mean())
     normal = np.array([-direction[1], direction[0]])
     along, across = ground.nodes @ direction, ground.nodes @ normal
-    n_across = max(1, int(np.ceil((across.max() - across.min()) / (apart * step))))
+    n_across = max(1, int(np.ceil((across.max() - across.min()) / step)))
     offsets = across.min() + (np.arange(n_across) + 0.5) * (across.max() - across.min()) / n_across
     places_along = np.arange(along.min(), along.max() + step, step)
     for offset in offsets:

@@ -26,9 +26,8 @@ _DEEPEST = 20
 _WAYPOINT, _RELATIVE_HEIGHT = 16, 3
 _AUTOPILOT, _BOAT = 0, 11
 
-
 # Formats that need longitude and latitude.
-MISSIONS = (".waypoints", ".plan")
+_MISSIONS = (".waypoints", ".plan")
 
 
 class Expectation(NamedTuple):
@@ -69,7 +68,7 @@ def check_format(path: Path, columns: tuple[int, ...], known: Coordinates | None
         raise ValueError(f"{path} cannot be written; its name must end with {' or '.join(_WRITERS)}")
     if len(columns) < 2 and ending != ".csv":
         raise ValueError(f"a plan of one input is no place on a map; write .csv instead of {ending}")
-    if known is None and ending in MISSIONS:
+    if known is None and ending in _MISSIONS:
         raise ValueError("a mission needs longitude and latitude, and the map has none; use wgpr fit with --crs")
 
 
@@ -78,7 +77,8 @@ def geojson(plan: Plan, known: Coordinates | None) -> dict[str, Any]:
     features = []
     for number, (track, gain) in enumerate(zip(_tracks(plan, known), plan.gains.tolist(), strict=True), start=1):
         kind, places = ("Point", track[0]) if plan.kind == "points" else ("LineString", track)
-        geometry = {"type": kind, "coordinates": _rounded(places, known).tolist()}
+        rounded = places if known is None else places.round(9)  # degrees to a tenth of a millimetre
+        geometry = {"type": kind, "coordinates": rounded.tolist()}
         features.append({"type": "Feature", "properties": {"number": number, "gain": gain}, "geometry": geometry})
     step = -(-len(plan.places) // _N_PLACES)
     about = {
@@ -184,11 +184,6 @@ def _tracks(plan: Plan, known: Coordinates | None) -> list[Array]:
     return [np.column_stack(known.transformed(track[:, 0], track[:, 1], WGS84)) for track in tracks]
 
 
-def _rounded(places: Array, known: Coordinates | None) -> Array:
-    """Degrees to a tenth of a millimetre; other coordinates as they are."""
-    return places if known is None else np.round(places, 9)
-
-
 def _visited(plan: Plan, known: Coordinates | None) -> Array:
     """All places (n, 2) in an order to drive: from each to the nearest point or line that is left."""
     left = _tracks(plan, known)
@@ -196,8 +191,7 @@ def _visited(plan: Plan, known: Coordinates | None) -> Array:
     visited = [left.pop(0)]
     while left:
         apart = [[np.linalg.norm(shrink * (track[end] - visited[-1][-1])) for end in (0, -1)] for track in left]
-        distances = np.array(apart)
-        number, end = divmod(int(distances.argmin()), 2)
+        number, end = divmod(int(np.argmin(apart)), 2)
         track = left.pop(number)
         visited.append(track[::-1] if end else track)
     return np.concatenate(visited)

@@ -22,6 +22,9 @@ from wgpr.planning.uncertainty import Uncertainty, uncertainty_of
 # Most points or lines of one plan.
 MOST = 1000
 
+# Tracks (k, 2), and the cells (n,) that each of them measures.
+_Proposal = tuple[list[Array], list[Indices]]
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -168,14 +171,13 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
     kind, proposals = _proposals(wish, ground, chosen_by)
     told = [(tracks, _variances(uncertainty.copy(), groups)) for tracks, groups in proposals]
     tracks, variances = min(told, key=lambda each: each[1][-1])
-    unit = model.units_.target_unit
-    before, after = (unit * float(np.sqrt(variances[place] / len(ground))) for place in (0, -1))
+    stds = model.units_.target_unit * np.sqrt(np.array(variances) / len(ground))
     return Plan(
         kind=kind,
         tracks=[frame.for_user(track) for track in tracks],
         gains=gains_of(np.array(variances)),
-        before=before,
-        after=after,
+        before=float(stds[0]),
+        after=float(stds[-1]),
         places=frame.for_user(ground.targets),
         length=sum(map(length_of, tracks)),
         unit=frame.unit,
@@ -188,28 +190,15 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
 
 def _start(wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
     """Where a path begins (2,), in the axes of the plan. An error says if no ground is within the budget."""
-    start = _numbers("start", wish.start, 2).ravel()
-    try:
-        return _place_in_reach(start, wish, frame, ground)
-    except ValueError as error:
-        try:
-            _place_in_reach(start[::-1], wish, frame, ground)
-        except ValueError:
-            raise error from None
-        names = ",".join(input_names(frame.model)[column] for column in frame.columns)
-        x, y = start.tolist()
-        raise ValueError(f"{error}; are x and y swapped? The order is {names}: {y:.10g},{x:.10g}") from error
-
-
-def _place_in_reach(start: Array, wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
-    place = frame.places("start", start[None])[0]
+    names = ",".join(input_names(frame.model)[column] for column in frame.columns)
+    place = frame.places(f"start ({names})", _numbers("start", wish.start, 2).reshape(1, 2))[0]
     apart, budget = ground.distance(place), wish.budget
     assert budget is not None
     if apart > (0.5 * budget if wish.returns else budget):
         unit, both_ways = f" {frame.unit}".rstrip(), " there and back" if wish.returns else ""
         raise ValueError(
             f"start is {apart:,.4g}{unit} from the nearest ground, which is too far{both_ways} for the budget of "
-            f"{budget:,.4g}{unit}; begin nearer to it"
+            f"{budget:,.4g}{unit}; begin nearer to it, with {names} in this order"
         )
     return place
 
@@ -219,25 +208,18 @@ def gains_of(variances: Array) -> Array:
     return np.maximum(variances[:-1] - variances[1:], 0.0) / max(variances[0], 1e-300)
 
 
-class _Proposal(NamedTuple):
-    """Tracks (k, 2), and the cells (n,) that each of them measures."""
-
-    tracks: list[Array]
-    groups: list[Indices]
-
-
 def _proposals(wish: _Wish, ground: Ground, uncertainty: Uncertainty) -> tuple[str, list[_Proposal]]:
     """The kind of a plan, and what it may be: lines in several directions, or one set of points, or one path."""
     if wish.points is not None:
         cells = choose_points(uncertainty, wish.points)
-        return "points", [_Proposal([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
+        return "points", [([ground.nodes[[cell]] for cell in cells], [np.array([cell]) for cell in cells])]
     if wish.lines is not None:
         sets = choose_lines(uncertainty, wish.lines, wish.spacing)
-        return "lines", [_Proposal([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
+        return "lines", [([line.ends for line in lines], [line.cells for line in lines]) for lines in sets]
     assert wish.budget is not None
     end, show = wish.start if wish.returns else None, wish.show or (lambda part: None)
     corners = choose_path(uncertainty, wish.start, wish.budget, end, show)
-    return "path", [_Proposal([corners], [cells_along(ground, corners)])]
+    return "path", [([corners], [cells_along(ground, corners)])]
 
 
 def _variances(uncertainty: Uncertainty, groups: list[Indices]) -> list[float]:
@@ -278,18 +260,15 @@ class _Frame:
         fixed = np.zeros(len(names))
         fixed[list(given)] = list(given.values())
         low, high = model.bounds_[:, columns]
-        width = np.where(high > low, high - low, 1.0)
-        labels = [Label.parsed(names[column]) for column in columns]
-        has_one_unit = known is not None or have_same_unit(
-            [names[column] for column in columns], np.stack([low, high], axis=1)
-        )
-        units = {label.unit for label in labels}
-        if needs_lengths and known is None and len(units) > 1:
+        own_names = [names[column] for column in columns]
+        units = [Label.parsed(name).unit or "" for name in own_names]
+        if needs_lengths and known is None and len(set(units)) > 1:
             raise ValueError("lines and paths need two inputs of the same unit; use points")
+        has_one_unit = known is not None or have_same_unit(own_names, np.stack([low, high], axis=1))
         scale = np.ones(2)
         if len(columns) == 2 and not has_one_unit and not needs_lengths:
-            scale = width
-        unit = "m" if known is not None else (labels[0].unit or "") if has_one_unit or len(columns) == 1 else ""
+            scale = np.where(high > low, high - low, 1.0)
+        unit = "m" if known is not None else units[0] if has_one_unit or len(columns) == 1 else ""
         return cls(model, columns, fixed, scale, unit)
 
     @property

@@ -8,7 +8,7 @@ Only between parts of the ground that nothing joins are they straight.
 
 from collections.abc import Callable
 from copy import copy
-from itertools import pairwise, product, zip_longest
+from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -20,8 +20,8 @@ from wgpr.planning.choice import Piece, best_by_bounds, cells_along, directions,
 from wgpr.planning.ground import Ground
 from wgpr.planning.uncertainty import Uncertainty
 
-# Directions of the lines, cells between lines, and cells of a piece: short ones adapt, long ones have few turns.
-_N_DIRECTIONS, _APART, _SIZES = 4, 1.0, (6, 24)
+# Directions of the lines, and cells of a piece.
+_N_DIRECTIONS, _SIZE = 4, 6
 
 # Times that the order is improved and the rest of the budget spent.
 _ROUNDS = 3
@@ -43,22 +43,18 @@ def choose_path(
     """
     ground, best = uncertainty.ground, None
     way_around = WayAround(ground)
-    choices = list(product(directions(_N_DIRECTIONS), _SIZES))
-    n_steps = len(choices) + _N_REPAIRS
-    for step, (direction, size) in enumerate(choices):
+    n_steps = _N_DIRECTIONS + _N_REPAIRS
+    for step, direction in enumerate(directions(_N_DIRECTIONS)):
         show(step / n_steps)
-        pieces = _pieces(ground, direction, size)
-        if not pieces:
-            continue
-        route = _Route(uncertainty, start, end, budget, pieces, way_around)
-        route.spend()
-        if best is None or route.gain > best.gain:
-            best = route
+        if pieces := _pieces(ground, direction):
+            route = _Route(uncertainty, start, end, budget, pieces, way_around)
+            route.spend()
+            if best is None or route.gain > best.gain:
+                best = route
     if best is None or not best.gain:
         raise ValueError("the budget is too short to reach ground where a measurement helps; begin nearer to it")
-    best.add_pieces(_pieces(ground, best.direction, _SIZES[0]))
     random = np.random.default_rng(0)
-    for step in range(len(choices), n_steps):
+    for step in range(_N_DIRECTIONS, n_steps):
         show(step / n_steps)
         other = best.without_some(random)
         other.spend()
@@ -67,13 +63,13 @@ def choose_path(
     return best.corners
 
 
-def _pieces(ground: Ground, direction: Array, size: int) -> list[Piece]:
+def _pieces(ground: Ground, direction: Array) -> list[Piece]:
     """All lines in a direction, cut into pieces."""
     pieces = []
     step = float(ground.width.mean())
-    for row in rows_of(ground, direction, _APART):
+    for row in rows_of(ground, direction):
         for whole in row:
-            n = max(1, round(whole.length / (size * step)))
+            n = max(1, round(whole.length / (_SIZE * step)))
             ends = whole.ends[0] + np.linspace(0.0, 1.0, n + 1)[:, None] * (whole.ends[1] - whole.ends[0])
             for pair in pairwise(ends):
                 corners = np.array(pair)
@@ -97,26 +93,14 @@ class _Route:
         way_around: "WayAround",
     ) -> None:
         self._before, self._start, self._end, self._budget = uncertainty, start, end, budget
-        self._pieces = list[Piece]()
-        self._first_bounds = np.zeros(0)
-        self.add_pieces(pieces)
+        self._pieces = pieces
+        self._ends = np.array([piece.ends for piece in pieces])
+        self._lengths = np.array([piece.length for piece in pieces])
+        self._first_bounds = np.full(len(pieces), np.inf)
         self._order: list[int] = []
         self._is_reversed: list[bool] = []
         self._way_around = way_around
         self.corners, self.gain = self._corners(), 0.0
-
-    def add_pieces(self, pieces: list[Piece]) -> None:
-        """Let these be chosen too."""
-        self._pieces = [*self._pieces, *pieces]
-        self._ends = np.array([piece.ends for piece in self._pieces])
-        self._lengths = np.array([piece.length for piece in self._pieces])
-        self._first_bounds = np.concatenate([self._first_bounds, np.full(len(pieces), np.inf)])
-
-    @property
-    def direction(self) -> Array:
-        """(2,) of the lines."""
-        along: Array = self._ends[0, 1] - self._ends[0, 0]
-        return along / np.linalg.norm(along)
 
     def without_some(self, random: np.random.Generator) -> "_Route":
         """The route without the pieces around a random one of them."""
@@ -278,14 +262,11 @@ class WayAround:
 
 def _without_needless(corners: Array) -> Array:
     """The corners (k, 2) without repeated ones and those on a straight line between their neighbours."""
-    kept = [corners[0]]
-    for corner, following in zip_longest(corners[1:], corners[2:]):
-        if np.array_equal(corner, kept[-1]):
-            continue
-        if following is not None:
-            there, on = corner - kept[-1], following - corner
-            cross = there[0] * on[1] - there[1] * on[0]
-            if abs(cross) <= 1e-9 * np.linalg.norm(there) * np.linalg.norm(on) and there @ on >= 0.0:
-                continue
-        kept.append(corner)
-    return np.array(kept)
+    legs = np.diff(corners, axis=0)
+    is_leg = legs.any(axis=1)
+    corners, legs = corners[np.append(True, is_leg)], legs[is_leg]
+    there, on = legs[:-1], legs[1:]
+    cross = there[:, 0] * on[:, 1] - there[:, 1] * on[:, 0]
+    limit = 1e-9 * np.linalg.norm(there, axis=1) * np.linalg.norm(on, axis=1)
+    is_straight = (np.abs(cross) <= limit) & ((there * on).sum(axis=1) >= 0.0)
+    return np.concatenate([corners[:1], corners[1:-1][~is_straight], corners[1:][-1:]])

@@ -8,9 +8,10 @@ from typing import Any, TypedDict, Unpack
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.colors import ListedColormap
 from numpy.typing import ArrayLike, NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
@@ -18,12 +19,15 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import for_user
 from wgpr.io.grids import Fixed, Numbers, plan_grid, predict_grid, varying_columns
 from wgpr.labels import format_count
+from wgpr.planning.ground import Covered
 from wgpr.plots import style
 
-_PALE = [tuple(0.5 + 0.5 * part for part in to_rgb(colour)) for colour in style.COLOURS]
+# Colours of models: ColorBrewer's Set3, without those that are much like another of them.
+_PALE = [colormaps["Set3"](number) for number in (0, 1, 2, 3, 4, 5, 6, 8)]
 # The largest ratio of height and width for which a map is drawn to scale: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 20.0, 8.0
-_OUTLIERS = 1.5  # 1 % of the values are outliers if the range of all is this many times that of the others
+# The least or the largest 0.5 % of the values are outliers if they reach so far beyond the others, over their range.
+_OUTLIERS = 0.5
 
 Integers = NDArray[np.integer[Any]]
 Source = EnsembleRegressor | xr.Dataset
@@ -77,8 +81,12 @@ def plot_uncertainty(
     """Draw the standard deviation as a map; parameters as of `plot_map`.
 
     latent : draw that of the field without noise; by default, that of an observation.
+    vmin, vmax : by default the colour scale is that of the ground between the data of a model: the standard deviation
+        outside of a survey would hide the differences inside.
     """
     std = grid_to_draw(source, 2, **grid)["std_latent" if latent else "std"]
+    if vmax is None and isinstance(source, EnsembleRegressor):
+        vmax = largest_between_data(std, source, grid.get("at"))
     ax = _draw_field(std, style.label(std, "standard deviation"), ax, cmap, vmin, vmax)
     if samples is not None:
         _mark(ax, map_positions(source, samples, grid.get("at")), color="white", alpha=0.7)
@@ -161,6 +169,18 @@ def height_over_width(x: xr.DataArray, y: xr.DataArray) -> float | None:
     return ratio if 1.0 / limit <= ratio <= limit else None
 
 
+def largest_between_data(field: xr.DataArray, model: EnsembleRegressor, at: Fixed | None = None) -> float | None:
+    """The largest value of a map on the ground that the pseudo-inputs cover, but for outliers; None without any."""
+    if not model.n_models_:
+        return None
+    data = map_positions(model, for_user(model, np.concatenate(model.pseudo_inputs_)), at)
+    x, y = (coordinate.values for coordinate in horizontal_and_vertical(field))
+    size = np.array([np.ptp(x), np.ptp(y)])
+    nodes = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    inside = field.values.ravel()[Covered(data / size).contains(nodes / size)]
+    return None if np.isnan(inside).all() else _limits(inside)[1]
+
+
 def map_positions(source: Source, places: ArrayLike, at: Fixed | None = None) -> Array:
     """Places (n, d) as (n, 2) with the horizontal position first."""
     points = np.asarray(places, dtype=np.float64)
@@ -179,9 +199,7 @@ def _draw_field(
 ) -> Axes:
     """A field with its two coordinates, and a colour bar with a label."""
     ax, values, (x, y) = ax or plt.gca(), field.values, horizontal_and_vertical(field)
-    least, low, high, most = np.nanpercentile(values, (0.0, 0.5, 99.5, 100.0))
-    if most - least <= _OUTLIERS * (high - low) or high == low:
-        low, high = least, most
+    low, high = _limits(values)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
     mesh = ax.pcolormesh(x, y, values, shading="nearest", cmap=cmap, vmin=low, vmax=high, rasterized=True)
     _frame(ax, x, y)
@@ -189,6 +207,13 @@ def _draw_field(
     ends = ("neither", "min", "max", "both")[int((values < low).any()) + 2 * int((values > high).any())]
     ax.figure.colorbar(mesh, cax=ax.inset_axes((1.0 + wide, 0.0, wide, 1.0)), label=label, extend=ends)
     return ax
+
+
+def _limits(values: Array) -> tuple[float, float]:
+    """The least and the largest of some values without outliers."""
+    least, low, high, most = np.nanpercentile(values, (0.0, 0.5, 99.5, 100.0)).tolist()
+    margin = _OUTLIERS * (high - low) or np.inf
+    return least if low - least <= margin else low, most if most - high <= margin else high
 
 
 def _frame(ax: Axes, x: xr.DataArray, y: xr.DataArray) -> None:
@@ -225,10 +250,11 @@ def colour_numbers(owner: Integers, n_colours: int) -> Integers:
 
 
 def neighbours(owner: Integers) -> dict[int, set[int]]:
-    """Which models border on which."""
-    beside = np.stack([owner[:, 1:].ravel(), owner[:, :-1].ravel()])
-    above = np.stack([owner[1:].ravel(), owner[:-1].ravel()])
-    pairs = np.unique(np.concatenate([beside, above], axis=1), axis=1)
+    """Which models border on which, also at a corner."""
+    beside, above = (owner[:, 1:], owner[:, :-1]), (owner[1:], owner[:-1])
+    corners = (owner[1:, 1:], owner[:-1, :-1]), (owner[1:, :-1], owner[:-1, 1:])
+    touching = [np.stack([one.ravel(), other.ravel()]) for one, other in (beside, above, *corners)]
+    pairs = np.unique(np.concatenate(touching, axis=1), axis=1)
     bordering: dict[int, set[int]] = {int(number): set() for number in np.unique(owner)}
     for first, second in pairs[:, pairs[0] != pairs[1]].T.tolist():
         bordering[first].add(second)

@@ -51,7 +51,7 @@ def _summary_of_map(model: EnsembleRegressor, grid: xr.Dataset, X: ArrayLike | N
     samples = None if X is None else maps.map_positions(model, X, at)
     figure, axes = _map_panels(maps.height_over_width(*maps.horizontal_and_vertical(grid["mean"])) or 0.75)
     maps.plot_map(grid, ax=axes["mean"], samples=samples)
-    maps.plot_uncertainty(grid, ax=axes["std"], samples=samples)
+    maps.plot_uncertainty(grid, ax=axes["std"], samples=samples, vmax=maps.largest_between_data(grid["std"], model, at))
     maps.plot_models(grid, ax=axes["models"])
     if not at:
         maps.mark_pseudo_inputs(axes["models"], model)
