@@ -24,7 +24,16 @@ from wgpr.estimators.base import LARGEST
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, user_bounds
-from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, input_names, plan_grid, predict_plan, source_of
+from wgpr.io.grids import (
+    GridPlan,
+    TooManyNodesError,
+    default_region,
+    input_names,
+    plan_grid,
+    predict_plan,
+    source_of,
+    varying_columns,
+)
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
 from wgpr.service.bodies import At, Name, acceptable, fixed_values
@@ -70,6 +79,7 @@ class Summary(BaseModel):
     rows_saved: int = Field(description="Rows in the snapshot. The journal has the others.")
     models: int = Field(description="Number of local models.")
     extent: dict[str, tuple[float, float]] | None = Field(description="Least and greatest value of each input.")
+    axes: list[str] | None = Field(description="Inputs that are drawn: of a map two, west to east first.")
     forecasts: Forecasts | None
     decisions: list[Decision] = Field(description="The last ones, latest first.")
     version: str = Field(description="Of the state; changes with it.")
@@ -150,8 +160,9 @@ def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
 
 def summary(live_map: LiveMap) -> Summary:
     model, forecasts = live_map.model, live_map.forecasts
-    extent = None
+    extent = axes = None
     if model is not None:
+        axes = [live_map.definition.inputs[column] for column in varying_columns(model)[:2]]
         extent = dict(zip(live_map.definition.inputs, map(tuple, user_bounds(model).T.tolist()), strict=True))
     return Summary(
         name=live_map.name,
@@ -161,6 +172,7 @@ def summary(live_map: LiveMap) -> Summary:
         rows_saved=live_map.n_saved,
         models=0 if model is None else model.n_models_,
         extent=extent,
+        axes=axes,
         forecasts=None if forecasts is None else Forecasts(**forecasts),
         decisions=[] if model is None else decisions(model, 0, _N_DECISIONS),
         version=live_map.version,

@@ -75,8 +75,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     ) -> Response:
         """A square of the map: a PNG or, with `Accept: application/octet-stream`, float32 from north to south.
 
-        `all` has the planes mean, std, std_latent and model, and is float32. The ETag changes when a model near the
-        tile has changed.
+        `all` has the planes mean, std, std_latent, model and std_prior, and is float32. The ETag changes when a model
+        near the tile has changed.
         """
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
