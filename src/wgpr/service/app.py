@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field, SkipValidation
@@ -36,11 +35,11 @@ from wgpr.io.grids import (
 )
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
-from wgpr.service.bodies import At, Name, acceptable, fixed_values
+from wgpr.service.bodies import NOT_CHANGED, At, Name, acceptable, binary, fixed_values
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import Definition
 from wgpr.service.edr import edr_routes, landing_page
-from wgpr.service.errors import ProblemDetails, ServiceError, problems
+from wgpr.service.errors import PROBLEMS, ServiceError
 from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import PAGE, live_routes, page, plan_routes
 from wgpr.service.livemap import LiveMap
@@ -97,7 +96,9 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     """The service for an opened catalogue."""
     app = FastAPI(
         title="WGPR",
+        version=metadata.version("wgpr"),
         summary="Maps that learn from a stream and answer with their uncertainty.",
+        responses=PROBLEMS,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -134,24 +135,24 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
 
 
 def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
-    @app.put("/maps/{name}", status_code=201, responses={200: {"model": Summary}, **problems(409, 507)})
+    @app.put("/maps/{name}", status_code=201, responses={200: {"model": Summary}})
     async def make_map(name: Name, definition: Definition, response: Response) -> Summary:
         """Make a map. If it exists with the same columns and settings, nothing changes."""
         if not await catalogue.create(name, definition):
             response.status_code = 200
         return summary(catalogue[name])
 
-    @app.get("/maps", responses=problems())
+    @app.get("/maps")
     async def list_maps() -> list[Summary]:
         """All maps."""
         return [summary(live_map) for _, live_map in sorted(catalogue.maps.items())]
 
-    @app.get("/maps/{name}", responses=problems(404))
+    @app.get("/maps/{name}")
     async def show_map(name: Name) -> Summary:
         """One map: its rows, models, extent, scores of forecasts, and last decisions."""
         return summary(catalogue[name])
 
-    @app.delete("/maps/{name}", status_code=204, responses=problems(404))
+    @app.delete("/maps/{name}", status_code=204)
     async def delete_map(name: Name) -> Response:
         """Delete a map, its snapshot and its journal."""
         await catalogue.delete(name)
@@ -217,7 +218,7 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
     @app.post(
         "/maps/{name}/rows",
         status_code=202,
-        responses={200: {"model": Accepted}, **problems(404, 413, 415, 429, 507)},
+        responses={200: {"model": Accepted}},
         openapi_extra=described,
     )
     async def add_rows(
@@ -257,14 +258,14 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
                 pass
         return Accepted(accepted=receipt.n_rows, sequence=receipt.last)
 
-    @app.get("/maps/{name}/learned", responses=problems(404))
+    @app.get("/maps/{name}/learned")
     async def learned(name: Name) -> list[str]:
         """What is known of the files and streams that the map has learned: rows, and fingerprints of the first."""
         return catalogue[name].learned_tables
 
     @app.post(
         "/maps/{name}/predict",
-        responses={200: {"content": {bodies.CSV: {}, bodies.LINES: {}}}, **problems(404, 409, 413, 415)},
+        responses={200: {"content": {bodies.CSV: {}, bodies.LINES: {}}}},
         openapi_extra=_table_body("Inputs by name.", {"east": [1.5], "north": [5.0]}),
     )
     async def predict(
@@ -309,14 +310,7 @@ async def _unless_client_leaves(request: Request, answering: Coroutine[Any, Any,
 
 
 def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    content = dict.fromkeys(grids.FORMATS, binary)
-
-    @app.get(
-        "/maps/{name}/grid",
-        response_class=Response,
-        responses={200: {"content": content}, **problems(404, 406, 409, 413)},
-    )
+    @app.get("/maps/{name}/grid", response_class=Response, responses=binary(*grids.FORMATS))
     async def grid(
         name: Name,
         request: Request,
@@ -391,13 +385,7 @@ def _plan(
 
 
 def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
-    binary = {"schema": {"type": "string", "format": "binary"}}
-
-    @app.get(
-        "/maps/{name}/file",
-        response_class=Response,
-        responses={200: {"content": {MAP_FILE: binary}}, 304: {"description": "As before."}, **problems(404, 409)},
-    )
+    @app.get("/maps/{name}/file", response_class=Response, responses=binary(MAP_FILE) | NOT_CHANGED)
     async def map_file(name: Name, if_none_match: Annotated[str, Header()] = "", compact: bool = False) -> Response:
         """The map file, as `wgpr` opens it."""
         version, model = catalogue[name].remember_state()
@@ -411,11 +399,7 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
         return Response(data, media_type=MAP_FILE, headers=headers)
 
-    @app.get(
-        "/maps/{name}/diff",
-        response_class=Response,
-        responses={200: {"content": {DIFFERENCE: binary}}, **problems(404, 409, 410)},
-    )
+    @app.get("/maps/{name}/diff", response_class=Response, responses=binary(DIFFERENCE))
     async def difference(
         name: Name, since: Annotated[str, Query(max_length=100, description="ETag of an earlier file or difference.")]
     ) -> Response:
@@ -434,17 +418,17 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
 
 
 def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
-    @app.get("/metrics", response_class=PlainTextResponse, responses=problems())
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """For Prometheus."""
         return Response(generate_latest(catalogue.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/health/live", responses=problems())
+    @app.get("/health/live")
     async def live() -> dict[str, str]:
         """Whether the service runs."""
         return {"status": "live"}
 
-    @app.get("/health/ready", responses=problems())
+    @app.get("/health/ready")
     async def ready() -> dict[str, str]:
         """Whether all maps have learned what was in their journals when the service began, and take rows."""
         if not all(live_map.is_ready for live_map in catalogue.maps.values()):
@@ -455,22 +439,6 @@ def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
     async def documentation() -> str:
         """The routes as a page, which needs nothing from other hosts."""
         return _page(app)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title, version=metadata.version("wgpr"), summary=app.summary, routes=app.routes
-            )
-            schemas = schema["components"]["schemas"]
-            schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-            for operation in (each for path in schema["paths"].values() for each in path.values()):
-                operation["responses"]["422"] = problems()[422]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 _STYLE = """

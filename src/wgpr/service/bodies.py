@@ -28,8 +28,15 @@ _MOST_VALUES = 5_000_000
 _ALIASES = {"application/ndjson": LINES, "application/jsonl": LINES, "application/csv": CSV}
 
 
+NOT_CHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "As before."}}
+
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 At = Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")]
+
+
+def binary(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """How OpenAPI describes an answer of bytes, of one of these media types."""
+    return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}}}
 
 
 def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:

@@ -20,7 +20,7 @@ from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import LONGITUDE, Label
 from wgpr.service.bodies import Name
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.errors import ServiceError, problems
+from wgpr.service.errors import ServiceError
 from wgpr.service.grids import COVERAGE_JSON, coverage_json
 from wgpr.service.livemap import LiveMap
 
@@ -42,7 +42,7 @@ _NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
 # Corners of a polygon times nodes.
 _MOST_COMPARED = 50_000_000
 
-_ANSWERS = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}, **problems(404, 409)}
+_ANSWERS: dict[int | str, Any] = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}}
 
 Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
 Height = Annotated[float | None, Query(ge=-1e15, le=1e15, description="Value of the third input.")]
@@ -54,19 +54,19 @@ Format = Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")]
 def edr_routes(catalogue: Catalogue) -> APIRouter:
     router = APIRouter(tags=["OGC API - Environmental Data Retrieval"])
 
-    @router.get("/conformance", responses=problems())
+    @router.get("/conformance")
     async def conformance() -> dict[str, list[str]]:
         """The parts of the standard that hold."""
         return {"conformsTo": list(CONFORMANCE)}
 
-    @router.get("/collections", responses=problems())
+    @router.get("/collections")
     async def collections(request: Request) -> dict[str, Any]:
         """All maps with rows and at least two inputs."""
         base = str(request.base_url)
         found = [_collection(each, base) for _, each in sorted(catalogue.maps.items()) if _is_spatial(each)]
         return {"links": [_link(f"{base}collections", "self")], "collections": found}
 
-    @router.get("/collections/{name}", responses=problems(404))
+    @router.get("/collections/{name}")
     async def collection(name: Name, request: Request) -> dict[str, Any]:
         """One map: extent, parameters and queries."""
         return _collection(_spatial(catalogue[name]), str(request.base_url))
