@@ -3,13 +3,14 @@
 import asyncio
 import re
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import metadata
 from threading import Event
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -309,18 +310,23 @@ async def _unless_client_leaves(request: Request, answering: Coroutine[Any, Any,
 # Grids
 
 
+@dataclass
+class Nodes:
+    """The nodes of a grid."""
+
+    bbox: Annotated[str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")] = None
+    width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None
+    height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None
+    spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None
+
+
 def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
     @app.get("/maps/{name}/grid", response_class=Response, responses=binary(*grids.FORMATS))
     async def grid(
         name: Name,
         request: Request,
+        nodes: Annotated[Nodes, Depends()],
         accept: Annotated[str, Header()] = "*/*",
-        bbox: Annotated[
-            str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")
-        ] = None,
-        width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None,
-        height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None,
-        spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None,
         at: At = [],  # noqa: B006
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
@@ -328,7 +334,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         live_map = catalogue[name]
         model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
-        plan = _plan(model, bbox, width, height, spacing, at, catalogue.limits.nodes)
+        plan = _plan(model, nodes, dict(fixed_values(input_names(model), at)), catalogue.limits.nodes)
         stopped = Event()
 
         def show(_: int) -> None:
@@ -345,21 +351,13 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
 
 
-def _plan(
-    model: Any,
-    bbox: str | None,
-    width: int | None,
-    height: int | None,
-    spacing: float | None,
-    at: Sequence[str],
-    max_nodes: int,
-) -> GridPlan:
+def _plan(model: Any, nodes: Nodes, fixed: dict[int, float], max_nodes: int) -> GridPlan:
     """The grid that a request describes."""
-    if spacing is not None and (width or height):
+    sizes = [size for size in (nodes.width, nodes.height) if size is not None]
+    if nodes.spacing is not None and sizes:
         raise ServiceError(422, "spacing and size exclude each other; give spacing, or width and height")
-    fixed = dict(fixed_values(input_names(model), at))
     try:
-        edges = None if bbox is None else [float(part) for part in bbox.split(",")]
+        edges = None if nodes.bbox is None else [float(part) for part in nodes.bbox.split(",")]
     except ValueError as error:
         raise ServiceError(422, "bbox must be numbers separated by commas") from error
     if not all(abs(edge) <= LARGEST for edge in edges or ()):
@@ -368,8 +366,8 @@ def _plan(
         if edges is not None and len(edges) % 2:
             raise ValueError("bbox must have two numbers for each input that varies")
         region: Any = None if edges is None else np.reshape(edges, (2, -1)).T.ravel().tolist()
-        steps: Any = spacing
-        if sizes := [size for size in (width, height) if size is not None]:
+        steps: Any = nodes.spacing
+        if sizes:
             region = region or list(default_region(model, at=fixed))
             if len(region) != 2 * len(sizes):
                 raise ValueError("give width for a line, and width and height for a map")
