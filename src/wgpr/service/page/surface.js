@@ -267,7 +267,7 @@ export class Surface {
       context.fillStyle = `rgb(${colour.map(Math.round).join(" ")})`;
       context.fillRect(index, 0, 1, 1);
     });
-    const labels = [low, (low + high) / 2, high].map((value) => digits(value));
+    const labels = [low, (low + high) / 2, high].map((value) => digits(value, layer === "std" ? 3 : 4));
     if (layer === "std") labels[2] = `≥ ${labels[2]}`;
     legend.querySelectorAll("span").forEach((span, index) => { span.textContent = labels[index]; });
   }
