@@ -52,7 +52,7 @@ class Service:
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.folder, self.log = folder, log
-        command = [*around, sys.executable, CHILD, snapshot_seconds, folder, "--port", port, "--writers", 1]
+        command = [*around, sys.executable, CHILD, snapshot_seconds, folder, "--port", port, "--writers", 1, "--log"]
         self.process = subprocess.Popen(
             list(map(str, command)),
             bufsize=0,

@@ -77,7 +77,7 @@ def served(
         log, maps = Path(folder) / "log", Path(folder) / "maps"
         paths = f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": paths, **(environment or {})}
-        command = [sys.executable, "-c", _COMMAND, "serve", str(maps), "--port", "0", *arguments]
+        command = [sys.executable, "-c", _COMMAND, "serve", str(maps), "--port", "0", "--log", *arguments]
         if open_files is not None:
             command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
         with log.open("w") as file, subprocess.Popen(command, stderr=file, env=variables) as process:

@@ -35,16 +35,17 @@ def places(z, x, y, size, aspect=1.0):
 def test_a_tile_has_what_the_model_predicts(client, lake, lake_here):
     answer = tile(client, lake, "all", size=9)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
-    planes = np.frombuffer(answer.content, dtype="<f4").reshape(4, 81)
+    planes = np.frombuffer(answer.content, dtype="<f4").reshape(5, 81)
     frame = dict(zip(["east", "north"], np.transpose(places(6, 0, -1, 9)), strict=True))
-    expected = lake_here.predict_with_owners(pd.DataFrame(frame))
+    *expected, owners = lake_here.predict_with_owners(pd.DataFrame(frame))
+    expected += [owners, [lake_here.hyperparameters_[owner].amplitude for owner in owners]]
     for plane, values in zip(planes, expected, strict=True):
         np.testing.assert_allclose(plane, values, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("number", "layer"), list(enumerate(["mean", "std", "std_latent", "model"])))
 def test_a_layer_is_a_plane_of_all(client, lake, number, layer):
-    planes = np.frombuffer(tile(client, lake, "all", size=17).content, dtype="<f4").reshape(4, -1)
+    planes = np.frombuffer(tile(client, lake, "all", size=17).content, dtype="<f4").reshape(5, -1)
     one = np.frombuffer(tile(client, lake, layer, size=17).content, dtype="<f4")
     np.testing.assert_array_equal(one, planes[number])
 

@@ -13,7 +13,7 @@ from live_maps import SURVEY, Hand, direct_bytes, live, survey_rows, until
 from streams import assert_same_map_files
 from wgpr.io import files, store
 from wgpr.io.journal import JournalFullError
-from wgpr.io.store import JOURNAL, SNAPSHOT
+from wgpr.io.store import JOURNAL, SNAPSHOT, Store
 from wgpr.service import livemap
 from wgpr.service.errors import ServiceError
 from wgpr.service.livemap import create_folder, open_folder
@@ -312,6 +312,29 @@ def test_finishing_learns_all_and_saves_it(folder, hand):
     assert_same_map_files((folder / SNAPSHOT).read_bytes(), direct_bytes(ROWS))
 
 
+def test_finishing_saves_all_although_a_snapshot_of_fewer_rows_is_being_written(folder, hand, monkeypatch):
+    write, may_write = Store.write, threading.Event()
+    monkeypatch.setattr(Store, "write", lambda *arguments: may_write.wait(60.0) and write(*arguments))
+
+    async def scenario():
+        async with live(folder, hand) as live_map:
+            await live_map.accept(ROWS[:50], None)
+            await hand.learn(live_map, 50)
+            live_map.save_if_changed()
+            hand.carry_out(live_map)
+            await live_map.accept(ROWS[50:], None)
+            await hand.learn(live_map, len(ROWS))
+            finishing = asyncio.create_task(live_map.finish())
+            await asyncio.sleep(0.01)
+            may_write.set()
+            await until(lambda: kinds(hand) == [Save])
+            hand.carry_out(live_map)
+            await asyncio.wait_for(finishing, 60)
+
+    asyncio.run(scenario())
+    assert_same_map_files((folder / SNAPSHOT).read_bytes(), direct_bytes(ROWS))
+
+
 # A writer that dies
 
 
@@ -438,6 +461,8 @@ def test_a_writer_that_always_dies_of_the_same_rows_fails_the_map(folder, hand):
             with pytest.raises(ServiceError, match="takes no rows") as refused:
                 await live_map.accept(ROWS[20:], None)
             assert refused.value.status_code == 503
+            assert hand.commands == []  # it is not opened again: other maps of the process would never be learned
+            await asyncio.wait_for(live_map.finish(), 60)
 
     asyncio.run(scenario())
     assert open_folder(folder).store.journal.n_rows == 20

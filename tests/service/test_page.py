@@ -423,6 +423,135 @@ def test_a_map_without_forecasts_or_track_shows_none(browser, tmp_path):
         page.close()
 
 
+def turned_survey():
+    """Rows (360, 3) along lines that are turned by 30 degrees, so that the corners of their extent have no rows."""
+    rng = np.random.default_rng(0)
+    along, across = (each.ravel() for each in np.meshgrid(np.linspace(0.0, 10.0, 60), np.arange(6.0)))
+    east, north = 0.866 * along - 0.5 * across, 0.5 * along + 0.866 * across
+    return np.column_stack([east, north, 5.0 + np.sin(along) + np.cos(across) + 0.02 * rng.normal(size=360)])
+
+
+# The colour of the drawn pixel that is nearest to the north-western corner.
+CORNER = """() => {
+    let [least, colour] = [Infinity, null];
+    for (const canvas of document.querySelectorAll("canvas.leaflet-tile")) {
+        const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const { left, top, width: wide } = canvas.getBoundingClientRect();
+        for (let i = 0; i < data.length; i += 4) {
+            const far = left + top + ((i >> 2) % width + Math.floor((i >> 2) / width)) * wide / width;
+            if (data[i + 3] && far < least) [least, colour] = [far, [...data.slice(i, i + 3)]];
+        }
+    }
+    return colour;
+}"""
+
+
+def test_ground_without_rows_does_not_set_the_colours_of_the_uncertainty(open_page, service):
+    rows = turned_survey()
+    learn(service.client, make_map(service.client, "turned"), rows)
+    low, high = rows[:, :2].min(axis=0), rows[:, :2].max(axis=0)
+    places = {"east": [*rows[:, 0], low[0]], "north": [*rows[:, 1], high[1]]}
+    *at_rows, at_corner = service.client.post("/maps/turned/predict", json=places).json()["std"]
+    page = open_page("turned")
+    page.check("input[value=std]")
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    least, _, most = (float(text.removeprefix("≥")) for text in page.locator("#legend span").all_inner_texts())
+    assert least <= min(at_rows) * 1.01
+    assert max(at_rows) < most < 0.5 * at_corner
+    back = re.findall(r"\d+", page.evaluate("getComputedStyle(document.querySelector('#surface')).backgroundColor"))
+    assert np.abs(np.array(page.evaluate(CORNER)) - [float(each) for each in back[:3]]).max() < 50  # it is pale
+
+
+def test_neighbouring_territories_have_different_colours(open_page):
+    """Also if their numbers are such that colours by number alone would be alike."""
+    page = open_page("lake")
+    numbers = np.random.default_rng(0).permutation(64).reshape(8, 8).repeat(3, axis=0).repeat(3, axis=1)
+    script = """async (owners) => {
+        const { ModelColours } = await import("/page/colours.js");
+        const colours = new ModelColours();
+        colours.note(owners, 24);
+        return owners.map((number) => colours.of(number));
+    }"""
+    colours = np.array(page.evaluate(script, numbers.ravel().tolist())).reshape(24, 24, 3)
+    for axis in (0, 1):
+        is_border = np.diff(numbers, axis=axis) != 0
+        assert np.abs(np.diff(colours, axis=axis)).sum(axis=2)[is_border].min() > 40
+
+
+def test_an_answer_for_the_slice_before_is_dropped(open_page):
+    page, held = open_page("ocean"), []
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    page.locator("#sliders input").focus()
+    is_first = re.compile(r"at=depth%3D0\.")  # the least depth
+    page.route("**/maps/ocean/tiles/**", lambda r: held.append(r) if is_first.search(r.request.url) else r.continue_())
+    page.keyboard.press("Home")
+    page.wait_for_timeout(600)
+    assert held
+    page.keyboard.press("End")
+    for route in held:
+        route.continue_()
+    other = open_page("ocean")
+    wait_until_drawn(other)
+    other.locator("#sliders input").focus()
+    before = pixels(other)
+    other.keyboard.press("End")
+    wait_for_other_colours(other, before)
+    for each in (page, other):
+        each.wait_for_timeout(1500)
+        for layer in ("std", "mean"):  # which makes the range of the colours anew
+            each.check(f"input[value={layer}]")
+            wait_until_refined(each)
+    np.testing.assert_allclose(pixels(page), pixels(other), atol=0.5)
+
+
+def test_tiles_that_could_not_be_fetched_are_fetched_later(browser, service):
+    path = make_map(service.client, "shaky")
+    learn(service.client, path, survey(100))
+    page = browser.new_page()  # an aborted request is an error in its console
+    page.set_default_timeout(SECONDS)
+    page.goto(f"{service.url}/#shaky")
+    wait_until_drawn(page)
+    wait_until_refined(page)
+    before, aborted = pixels(page), []
+    page.route("**/tiles/**", lambda route: (aborted.append(route), route.abort()))
+    learn(service.client, path, survey(200, seed=1) * [1.0, 1.0, -1.0])
+    page.wait_for_function("() => document.querySelector('#rows').innerText === '300'")
+    page.wait_for_timeout(800)
+    assert aborted
+    page.unroute("**/tiles/**")
+    wait_for_other_colours(page, before)
+    page.close()
+
+
+def test_a_line_that_comes_late_is_not_drawn(open_page):
+    page, held = open_page("empty"), []
+    page.route("**/maps/line/grid**", lambda route: held.append(route), times=1)
+    page.select_option("#maps", "line")
+    page.wait_for_function("() => document.title.startsWith('line')")
+    page.wait_for_timeout(300)
+    page.select_option("#maps", "lake")
+    wait_until_drawn(page)
+    held[0].continue_()
+    page.select_option("#maps", "line")
+    page.wait_for_selector("#line canvas")
+    page.wait_for_timeout(500)
+    assert page.locator("#line .uplot").count() == 1
+
+
+def test_the_map_that_was_chosen_last_is_shown(open_page):
+    page, held = open_page("lake"), []
+    wait_until_drawn(page)
+    page.route("**/maps/line", lambda route: held.append(route), times=1)
+    page.select_option("#maps", "line")
+    page.select_option("#maps", "ocean")
+    page.wait_for_function("() => document.title.startsWith('ocean')")
+    held[0].continue_()
+    page.wait_for_timeout(500)
+    assert page.title().startswith("ocean")
+
+
 def test_an_empty_map_says_so(open_page):
     page = open_page("empty")
     page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")
@@ -491,13 +620,11 @@ def test_a_request_that_is_refused_while_the_token_is_typed_does_not_clear_it(br
         learn(service.client, make_map(service.client, "lake"), survey(50))
         page = browser.new_page()
         page.set_default_timeout(SECONDS)
-        held = []
-        page.route("**/maps", lambda route: held.append(route), times=1)
         page.goto(service.url)
         page.wait_for_selector("dialog[open]")  # asked for by the events
         page.fill("dialog input", "a token of the test")
         with page.expect_response("**/maps") as refused:
-            held[0].continue_()
+            page.evaluate("""() => { import("/page/service.js").then(({ request }) => request("maps")); }""")
         assert refused.value.status == 401
         page.wait_for_timeout(200)
         assert page.input_value("dialog input") == "a token of the test"

@@ -1,5 +1,6 @@
 """`wgpr serve`: how it starts, how it refuses to, and how it stops."""
 
+import asyncio
 import logging
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,8 +129,8 @@ def test_a_signal_that_comes_while_maps_are_opened_stops_the_service(tmp_path, m
 
 
 def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with serving(tmp_path / "maps", WGPR_TOKEN=TOKEN) as (process, url), new_client(url, headers=headers) as client:
+    served = serving(tmp_path / "maps", "--log", WGPR_TOKEN=TOKEN)
+    with served as (process, url), new_client(url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         path = make_map(client, "lake", settings={"random_state": 0})
         answer = send(client, f"{path}/rows", as_csv(survey(40)))
         assert (answer.status_code, answer.json()) == (202, {"accepted": 40, "sequence": 40})
@@ -140,6 +142,7 @@ def test_sigterm_learns_and_saves_what_was_accepted(tmp_path):
     assert (journal.n_rows, list(journal.records())) == (40, [])
     journal.close()
     assert '"event": "stop"' in log
+    assert '"event": "request"' in log
     assert TOKEN not in log
     assert {path.name for path in (tmp_path / "maps").iterdir()} == {"lake"}
 
@@ -171,6 +174,7 @@ def test_map_files_that_are_not_served_are_named(tmp_path):
     with service_process(folder) as (address, _):
         address()
     said = next(tmp_path.glob("surveys.*.log")).read_text()
+    assert len(said.splitlines()) == 3  # the address and two warnings; requests only with --log
     commands = re.findall("run (mkdir .*), and start again", said)
     assert f"{folder / 'two words.map'} is not served" in said
     assert commands[0] == f"mkdir {folder / 'lake'} && cp {folder / 'lake.map'} {folder / 'lake' / 'snapshot.map'}"
@@ -178,3 +182,19 @@ def test_map_files_that_are_not_served_are_named(tmp_path):
     subprocess.run(commands[0], shell=True, check=True)
     with service_process(folder) as (address, _), new_client(address()) as client:
         assert client.get("/maps/lake").json()["rows_seen"] == 2
+
+
+def test_the_demo_surveys_its_terrain_once(tmp_path, monkeypatch):
+    rows = survey(50)
+    track = SimpleNamespace(X=rows[:, :2], y=rows[:, 2], input_names=("east", "north"), target_name="depth")
+    monkeypatch.setattr(server, "fly", lambda terrain, random_state: track)
+    monkeypatch.setattr(server, "_PAUSE", 0.001)
+    monkeypatch.setattr(server, "_SECONDS", 0.01)  # 5 rows at once
+
+    async def scenario():
+        for _ in range(2):
+            async with Catalogue(tmp_path, n_writers=1).opened() as catalogue:
+                await server._survey(catalogue)
+        return catalogue["terrain"].n_accepted, catalogue["terrain"].n_learned
+
+    assert asyncio.run(scenario()) == (50, 50)

@@ -32,6 +32,9 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option(metavar="ROWS", min=1, help="Most rows of a map that wait to be learned.")
     ] = 200_000,
+    log: Annotated[
+        bool, typer.Option("--log", help="Also log requests, snapshots and other events, not only errors.")
+    ] = False,
 ) -> None:
     """Serve the maps of a folder over HTTP: they learn and answer at once, and lose nothing.
 
@@ -61,7 +64,7 @@ def serve(
 
         with errors_of_usage():
             address = server.Address(host, port, token, allow_origin)
-        log_to_standard_error()
+        log_to_standard_error("INFO" if log else "WARNING")
 
         def tell(catalogue: Any, url: str) -> None:
             maps = format_count(len(catalogue.maps), "map")

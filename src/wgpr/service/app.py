@@ -3,15 +3,15 @@
 import asyncio
 import re
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import metadata
 from threading import Event
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field, SkipValidation
@@ -24,14 +24,23 @@ from wgpr.estimators.base import LARGEST
 from wgpr.io import maps
 from wgpr.io.container import MapError
 from wgpr.io.coordinates import CrsError, user_bounds
-from wgpr.io.grids import GridPlan, TooManyNodesError, default_region, input_names, plan_grid, predict_plan, source_of
+from wgpr.io.grids import (
+    GridPlan,
+    TooManyNodesError,
+    default_region,
+    input_names,
+    plan_grid,
+    predict_plan,
+    source_of,
+    varying_columns,
+)
 from wgpr.io.rows import ANSWER, answer, interval_half_width
 from wgpr.service import bodies, grids
-from wgpr.service.bodies import At, Name, acceptable, fixed_values
+from wgpr.service.bodies import NOT_CHANGED, At, Name, acceptable, binary, fixed_values
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.definition import Definition
 from wgpr.service.edr import edr_routes, landing_page
-from wgpr.service.errors import ProblemDetails, ServiceError, problems
+from wgpr.service.errors import PROBLEMS, ServiceError
 from wgpr.service.guard import Guard, as_response
 from wgpr.service.live_routes import PAGE, live_routes, page, plan_routes
 from wgpr.service.livemap import LiveMap
@@ -70,6 +79,7 @@ class Summary(BaseModel):
     rows_saved: int = Field(description="Rows in the snapshot. The journal has the others.")
     models: int = Field(description="Number of local models.")
     extent: dict[str, tuple[float, float]] | None = Field(description="Least and greatest value of each input.")
+    axes: list[str] | None = Field(description="Inputs that are drawn: of a map two, west to east first.")
     forecasts: Forecasts | None
     decisions: list[Decision] = Field(description="The last ones, latest first.")
     version: str = Field(description="Of the state; changes with it.")
@@ -87,7 +97,9 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
     """The service for an opened catalogue."""
     app = FastAPI(
         title="WGPR",
+        version=metadata.version("wgpr"),
         summary="Maps that learn from a stream and answer with their uncertainty.",
+        responses=PROBLEMS,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -124,24 +136,24 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
 
 
 def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
-    @app.put("/maps/{name}", status_code=201, responses={200: {"model": Summary}, **problems(409, 507)})
+    @app.put("/maps/{name}", status_code=201, responses={200: {"model": Summary}})
     async def make_map(name: Name, definition: Definition, response: Response) -> Summary:
         """Make a map. If it exists with the same columns and settings, nothing changes."""
         if not await catalogue.create(name, definition):
             response.status_code = 200
         return summary(catalogue[name])
 
-    @app.get("/maps", responses=problems())
+    @app.get("/maps")
     async def list_maps() -> list[Summary]:
         """All maps."""
         return [summary(live_map) for _, live_map in sorted(catalogue.maps.items())]
 
-    @app.get("/maps/{name}", responses=problems(404))
+    @app.get("/maps/{name}")
     async def show_map(name: Name) -> Summary:
         """One map: its rows, models, extent, scores of forecasts, and last decisions."""
         return summary(catalogue[name])
 
-    @app.delete("/maps/{name}", status_code=204, responses=problems(404))
+    @app.delete("/maps/{name}", status_code=204)
     async def delete_map(name: Name) -> Response:
         """Delete a map, its snapshot and its journal."""
         await catalogue.delete(name)
@@ -150,8 +162,9 @@ def _add_maps(app: FastAPI, catalogue: Catalogue) -> None:
 
 def summary(live_map: LiveMap) -> Summary:
     model, forecasts = live_map.model, live_map.forecasts
-    extent = None
+    extent = axes = None
     if model is not None:
+        axes = [live_map.definition.inputs[column] for column in varying_columns(model)[:2]]
         extent = dict(zip(live_map.definition.inputs, map(tuple, user_bounds(model).T.tolist()), strict=True))
     return Summary(
         name=live_map.name,
@@ -161,6 +174,7 @@ def summary(live_map: LiveMap) -> Summary:
         rows_saved=live_map.n_saved,
         models=0 if model is None else model.n_models_,
         extent=extent,
+        axes=axes,
         forecasts=None if forecasts is None else Forecasts(**forecasts),
         decisions=[] if model is None else decisions(model, 0, _N_DECISIONS),
         version=live_map.version,
@@ -205,7 +219,7 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
     @app.post(
         "/maps/{name}/rows",
         status_code=202,
-        responses={200: {"model": Accepted}, **problems(404, 413, 415, 429, 507)},
+        responses={200: {"model": Accepted}},
         openapi_extra=described,
     )
     async def add_rows(
@@ -245,14 +259,14 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
                 pass
         return Accepted(accepted=receipt.n_rows, sequence=receipt.last)
 
-    @app.get("/maps/{name}/learned", responses=problems(404))
+    @app.get("/maps/{name}/learned")
     async def learned(name: Name) -> list[str]:
         """What is known of the files and streams that the map has learned: rows, and fingerprints of the first."""
         return catalogue[name].learned_tables
 
     @app.post(
         "/maps/{name}/predict",
-        responses={200: {"content": {bodies.CSV: {}, bodies.LINES: {}}}, **problems(404, 409, 413, 415)},
+        responses={200: {"content": {bodies.CSV: {}, bodies.LINES: {}}}},
         openapi_extra=_table_body("Inputs by name.", {"east": [1.5], "north": [5.0]}),
     )
     async def predict(
@@ -296,25 +310,23 @@ async def _unless_client_leaves(request: Request, answering: Coroutine[Any, Any,
 # Grids
 
 
-def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    content = dict.fromkeys(grids.FORMATS, binary)
+@dataclass
+class Nodes:
+    """The nodes of a grid."""
 
-    @app.get(
-        "/maps/{name}/grid",
-        response_class=Response,
-        responses={200: {"content": content}, **problems(404, 406, 409, 413)},
-    )
+    bbox: Annotated[str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")] = None
+    width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None
+    height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None
+    spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None
+
+
+def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
+    @app.get("/maps/{name}/grid", response_class=Response, responses=binary(*grids.FORMATS))
     async def grid(
         name: Name,
         request: Request,
+        nodes: Annotated[Nodes, Depends()],
         accept: Annotated[str, Header()] = "*/*",
-        bbox: Annotated[
-            str | None, Query(max_length=200, description="minx,miny,maxx,maxy; min,max for a line.")
-        ] = None,
-        width: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from west to east.")] = None,
-        height: Annotated[int | None, Query(ge=2, le=10_000, description="Nodes from south to north.")] = None,
-        spacing: Annotated[float | None, Query(gt=0.0, description="Distance of nodes; in place of a size.")] = None,
         at: At = [],  # noqa: B006
         layer: Annotated[Literal[*grids.LAYERS], Query(description="Of a picture.")] = "mean",  # type: ignore
     ) -> Response:
@@ -322,7 +334,7 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         live_map = catalogue[name]
         model, source = catalogue.answering_model(live_map), source_of(live_map.required_model())
         kind = bodies.acceptable(accept, grids.FORMATS)
-        plan = _plan(model, bbox, width, height, spacing, at, catalogue.limits.nodes)
+        plan = _plan(model, nodes, dict(fixed_values(input_names(model), at)), catalogue.limits.nodes)
         stopped = Event()
 
         def show(_: int) -> None:
@@ -339,21 +351,13 @@ def _add_grids(app: FastAPI, catalogue: Catalogue) -> None:
         return Response(data, media_type=kind, headers={"Vary": "Accept"})
 
 
-def _plan(
-    model: Any,
-    bbox: str | None,
-    width: int | None,
-    height: int | None,
-    spacing: float | None,
-    at: Sequence[str],
-    max_nodes: int,
-) -> GridPlan:
+def _plan(model: Any, nodes: Nodes, fixed: dict[int, float], max_nodes: int) -> GridPlan:
     """The grid that a request describes."""
-    if spacing is not None and (width or height):
+    sizes = [size for size in (nodes.width, nodes.height) if size is not None]
+    if nodes.spacing is not None and sizes:
         raise ServiceError(422, "spacing and size exclude each other; give spacing, or width and height")
-    fixed = dict(fixed_values(input_names(model), at))
     try:
-        edges = None if bbox is None else [float(part) for part in bbox.split(",")]
+        edges = None if nodes.bbox is None else [float(part) for part in nodes.bbox.split(",")]
     except ValueError as error:
         raise ServiceError(422, "bbox must be numbers separated by commas") from error
     if not all(abs(edge) <= LARGEST for edge in edges or ()):
@@ -362,8 +366,8 @@ def _plan(
         if edges is not None and len(edges) % 2:
             raise ValueError("bbox must have two numbers for each input that varies")
         region: Any = None if edges is None else np.reshape(edges, (2, -1)).T.ravel().tolist()
-        steps: Any = spacing
-        if sizes := [size for size in (width, height) if size is not None]:
+        steps: Any = nodes.spacing
+        if sizes:
             region = region or list(default_region(model, at=fixed))
             if len(region) != 2 * len(sizes):
                 raise ValueError("give width for a line, and width and height for a map")
@@ -379,13 +383,7 @@ def _plan(
 
 
 def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
-    binary = {"schema": {"type": "string", "format": "binary"}}
-
-    @app.get(
-        "/maps/{name}/file",
-        response_class=Response,
-        responses={200: {"content": {MAP_FILE: binary}}, 304: {"description": "As before."}, **problems(404, 409)},
-    )
+    @app.get("/maps/{name}/file", response_class=Response, responses=binary(MAP_FILE) | NOT_CHANGED)
     async def map_file(name: Name, if_none_match: Annotated[str, Header()] = "", compact: bool = False) -> Response:
         """The map file, as `wgpr` opens it."""
         version, model = catalogue[name].remember_state()
@@ -399,11 +397,7 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
         headers["Content-Disposition"] = f'attachment; filename="{name}.map"'
         return Response(data, media_type=MAP_FILE, headers=headers)
 
-    @app.get(
-        "/maps/{name}/diff",
-        response_class=Response,
-        responses={200: {"content": {DIFFERENCE: binary}}, **problems(404, 409, 410)},
-    )
+    @app.get("/maps/{name}/diff", response_class=Response, responses=binary(DIFFERENCE))
     async def difference(
         name: Name, since: Annotated[str, Query(max_length=100, description="ETag of an earlier file or difference.")]
     ) -> Response:
@@ -422,17 +416,17 @@ def _add_files(app: FastAPI, catalogue: Catalogue) -> None:
 
 
 def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
-    @app.get("/metrics", response_class=PlainTextResponse, responses=problems())
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """For Prometheus."""
         return Response(generate_latest(catalogue.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/health/live", responses=problems())
+    @app.get("/health/live")
     async def live() -> dict[str, str]:
         """Whether the service runs."""
         return {"status": "live"}
 
-    @app.get("/health/ready", responses=problems())
+    @app.get("/health/ready")
     async def ready() -> dict[str, str]:
         """Whether all maps have learned what was in their journals when the service began, and take rows."""
         if not all(live_map.is_ready for live_map in catalogue.maps.values()):
@@ -443,22 +437,6 @@ def _add_operations(app: FastAPI, catalogue: Catalogue) -> None:
     async def documentation() -> str:
         """The routes as a page, which needs nothing from other hosts."""
         return _page(app)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title, version=metadata.version("wgpr"), summary=app.summary, routes=app.routes
-            )
-            schemas = schema["components"]["schemas"]
-            schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-            for operation in (each for path in schema["paths"].values() for each in path.values()):
-                operation["responses"]["422"] = problems()[422]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 _STYLE = """

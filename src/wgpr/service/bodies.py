@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
@@ -28,8 +28,15 @@ _MOST_VALUES = 5_000_000
 _ALIASES = {"application/ndjson": LINES, "application/jsonl": LINES, "application/csv": CSV}
 
 
+NOT_CHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "As before."}}
+
 Name = Annotated[str, Path(pattern=NAME, description="Name of the map.")]
 At = Annotated[list[str], Query(max_length=50, description="NAME=VALUE of inputs that do not vary.")]
+
+
+def binary(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """How OpenAPI describes an answer of bytes, of one of these media types."""
+    return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}}}
 
 
 def fixed_values(names: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
@@ -84,14 +91,32 @@ def read_table(data: bytes, kind: str, columns: Sequence[str], most: int) -> tup
         raise ServiceError(400, "the body has a NUL character; send text in UTF-8")
     if max(text.count(","), text.count("["), text.count("{")) > _MOST_VALUES:
         raise ServiceError(413, f"the body has more than {_MOST_VALUES:,} values; send it in parts")
-    values, lines = _READERS[kind](text, columns, most)
-    if not len(values):
+    rows: list[list[float]] = []
+    lines: list[int] = []
+    for line, cells in _READERS[kind](text, columns):
+        if len(rows) == most:
+            raise ServiceError(413, f"the body has more than {most:,} rows; send it in parts")
+        rows.append([_number(cell, line, column) for cell, column in zip(cells, columns, strict=True)])
+        lines.append(line)
+    if not rows:
         raise ServiceError(422, "the body has no rows; send at least one")
+    values = np.array(rows)
     bad = np.argwhere(~(np.abs(values) <= LARGEST))  # true for NaN
     if len(bad):
         row, column = bad[0].tolist()
         refuse(lines[row], columns[column], f"{values[row, column]:g} is not a finite number below {LARGEST:g}")
     return values, lines
+
+
+def _number(cell: Any, line: int, column: str) -> float:
+    """The number of a cell, as a reader gives it."""
+    if type(cell) is int:
+        with suppress(OverflowError):
+            cell = float(cell)
+    if type(cell) is not float:
+        shown = "the value is missing" if cell in ("", None) else f"{str(cell)[:40]!r} is not a number"
+        refuse(line, column, shown)
+    return cell
 
 
 def check_weights(weights: Array, lines: Sequence[int], name: str) -> None:
@@ -120,16 +145,12 @@ def refuse(line: int, column: str, fault: str, remedy: str = "correct it and sen
     raise ServiceError(422, f"line {line}, column {column!r}: {fault}; {remedy}", line=line, column=column)
 
 
-def _checked_count(n_rows: int, most: int) -> None:
-    if n_rows > most:
-        raise ServiceError(413, f"the body has more than {most:,} rows; send it in parts")
+# Readers give the line of each row, and its cells: a number, or what stands in its place.
 
 
-def _read_csv(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+def _read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
     """The first line has the names."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
     try:
         header = [name.strip() for name in next(reader, [])]
         positions = [_position(header, column) for column in columns]
@@ -139,14 +160,16 @@ def _read_csv(text: str, columns: Sequence[str], most: int) -> tuple[Array, list
                 if len(row) != len(header):
                     detail = f"line {line} has {len(row)} cells and the first line {len(header)}; correct it"
                     raise ServiceError(422, detail, line=line)
-                rows.append([row[position] for position in positions])
-                lines.append(line)
-                _checked_count(len(rows), most)
+                yield line, [_from_text(row[position]) for position in positions]
             line = reader.line_num + 1
     except csv.Error as error:
         line = reader.line_num
         raise ServiceError(422, f"line {line} is not CSV ({error}); correct it", line=line) from error
-    return _numbers(rows, lines, columns, _from_text), lines
+
+
+def _from_text(cell: str) -> float | str:
+    value = number(cell, ".")
+    return cell if value is None or value != value else value
 
 
 def _position(header: Sequence[str], column: str) -> int:
@@ -157,26 +180,18 @@ def _position(header: Sequence[str], column: str) -> int:
     return header.index(column)
 
 
-def _read_lines(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+def _read_lines(text: str, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
     """Each line is an object of JSON."""
-    rows: list[list[Any]] = []
-    lines: list[int] = []
     for line, row in enumerate(text.split("\n"), start=1):
         if not row.strip():
             continue
         content = _json(row, f"line {line}", line=line)
         if not isinstance(content, dict):
             raise ServiceError(422, f"line {line} must be an object such as {{{columns[0]!r}: 1.0}}", line=line)
-        for column in columns:
-            if column not in content:
-                refuse(line, column, "the value is missing")
-        rows.append([content[column] for column in columns])
-        lines.append(line)
-        _checked_count(len(rows), most)
-    return _numbers(rows, lines, columns, _from_json), lines
+        yield line, [content.get(column) for column in columns]
 
 
-def _read_columns(text: str, columns: Sequence[str], most: int) -> tuple[Array, list[int]]:
+def _read_columns(text: str, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
     """An object of JSON with a list of numbers for each column. "Lines" are then places in these lists, from 1."""
     content = _json(text, "the body")
     if not isinstance(content, dict):
@@ -187,9 +202,8 @@ def _read_columns(text: str, columns: Sequence[str], most: int) -> tuple[Array, 
     lists = [content[column] for column in columns]
     if len({*map(len, lists)}) > 1:
         raise ServiceError(422, "the lists must be equally long; give a number for each row in each column")
-    _checked_count(len(lists[0]), most)
-    lines = list(range(1, len(lists[0]) + 1))
-    return _numbers([list(row) for row in zip(*lists, strict=True)], lines, columns, _from_json), lines
+    for line, cells in enumerate(zip(*lists, strict=True), start=1):
+        yield line, list(cells)
 
 
 def _json(text: str, what: str, **more: Any) -> Any:
@@ -210,36 +224,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _numbers(
-    rows: list[list[Any]], lines: Sequence[int], columns: Sequence[str], parse: Callable[[Any], float | None]
-) -> Array:
-    """Values (n, k); a cell that is no number is refused."""
-    values = np.empty((len(rows), len(columns)))
-    for place, row in enumerate(rows):
-        for position, cell in enumerate(row):
-            value = parse(cell)
-            if value is None:
-                shown = "the value is missing" if cell in ("", None) else f"{str(cell)[:40]!r} is not a number"
-                refuse(lines[place], columns[position], shown)
-            values[place, position] = value
-    return values
-
-
-def _from_text(cell: str) -> float | None:
-    value = number(cell, ".")
-    return None if value is None or value != value else value
-
-
-def _from_json(cell: Any) -> float | None:
-    if type(cell) not in (int, float):
-        return None
-    try:
-        return float(cell)
-    except OverflowError:
-        return None
-
-
-_READERS: dict[str, Callable[[str, Sequence[str], int], tuple[Array, list[int]]]] = {
+_READERS: dict[str, Callable[[str, Sequence[str]], Iterator[tuple[int, list[Any]]]]] = {
     CSV: _read_csv,
     LINES: _read_lines,
     COLUMNS: _read_columns,

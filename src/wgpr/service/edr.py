@@ -5,12 +5,13 @@ Inputs that a query does not name are in the middle of their extent. Answers are
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from wgpr.estimators.base import EnsembleRegressor
@@ -20,7 +21,7 @@ from wgpr.io.grids import input_names, named, target_name, varying_columns
 from wgpr.labels import LONGITUDE, Label
 from wgpr.service.bodies import Name
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.errors import ServiceError, problems
+from wgpr.service.errors import ServiceError
 from wgpr.service.grids import COVERAGE_JSON, coverage_json
 from wgpr.service.livemap import LiveMap
 
@@ -42,118 +43,114 @@ _NODES, _POINTS, _MOST_POINTS = 50, 100, 10_000
 # Corners of a polygon times nodes.
 _MOST_COMPARED = 50_000_000
 
-_ANSWERS = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}, **problems(404, 409)}
+_ANSWERS: dict[int | str, Any] = {200: {"content": {COVERAGE_JSON: {"schema": {"type": "object"}}}}}
 
 Coordinates = Annotated[str, Query(max_length=100_000, description="Well-known text, such as POINT(1 2).")]
-Height = Annotated[float | None, Query(ge=-1e15, le=1e15, description="Value of the third input.")]
-Names = Annotated[str, Query(alias="parameter-name", max_length=200, description="mean, std, or both by a comma.")]
 Resolution = Annotated[int, Query(ge=2, le=1000, description="Number of nodes.")]
-Format = Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")]
+
+
+@dataclass
+class Wanted:
+    """What any query can name."""
+
+    z: Annotated[float | None, Query(ge=-1e15, le=1e15, description="Value of the third input.")] = None
+    names: Annotated[
+        str, Query(alias="parameter-name", max_length=200, description="mean, std, or both by a comma.")
+    ] = "mean,std"
+    f: Annotated[Literal["CoverageJSON"], Query(description="Of the answer.")] = "CoverageJSON"
+
+
+@dataclass
+class Size:
+    """Nodes of a grid."""
+
+    x: Annotated[Resolution, Query(alias="resolution-x")] = _NODES
+    y: Annotated[Resolution, Query(alias="resolution-y")] = _NODES
+
+
+class Domain(NamedTuple):
+    """Of a coverage: kind and axes as CoverageJSON has them, places (n, 2) or (n, 3), and sizes of the ranges."""
+
+    kind: str
+    axes: dict[str, Any]
+    places: Array
+    sizes: dict[str, int]
 
 
 def edr_routes(catalogue: Catalogue) -> APIRouter:
     router = APIRouter(tags=["OGC API - Environmental Data Retrieval"])
 
-    @router.get("/conformance", responses=problems())
+    @router.get("/conformance")
     async def conformance() -> dict[str, list[str]]:
         """The parts of the standard that hold."""
         return {"conformsTo": list(CONFORMANCE)}
 
-    @router.get("/collections", responses=problems())
+    @router.get("/collections")
     async def collections(request: Request) -> dict[str, Any]:
         """All maps with rows and at least two inputs."""
         base = str(request.base_url)
         found = [_collection(each, base) for _, each in sorted(catalogue.maps.items()) if _is_spatial(each)]
         return {"links": [_link(f"{base}collections", "self")], "collections": found}
 
-    @router.get("/collections/{name}", responses=problems(404))
+    @router.get("/collections/{name}")
     async def collection(name: Name, request: Request) -> dict[str, Any]:
         """One map: extent, parameters and queries."""
         return _collection(_spatial(catalogue[name]), str(request.base_url))
 
     @router.get("/collections/{name}/position", response_class=Response, responses=_ANSWERS)
-    async def position(
-        name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
-    ) -> Response:
+    async def position(name: Name, coords: Coordinates, wanted: Annotated[Wanted, Depends()]) -> Response:
         """At a POINT, or at all of a MULTIPOINT."""
         kind, places = parse_wkt(coords, ("POINT", "MULTIPOINT"))
-        if kind == "POINT":
-            x, y = places[0][:2].tolist()
-            domain = _domain("Point", {"x": {"values": [x]}, "y": {"values": [y]}})
-            return await _answer(name, places, domain, {}, z, names)
-        return await _answer(name, places, _points_domain(places), {"composite": len(places)}, z, names)
+        return await answer(name, _at_points(places, is_one=kind == "POINT"), wanted)
 
     @router.get("/collections/{name}/trajectory", response_class=Response, responses=_ANSWERS)
-    async def trajectory(
-        name: Name, coords: Coordinates, z: Height = None, names: Names = "mean,std", f: Format = "CoverageJSON"
-    ) -> Response:
+    async def trajectory(name: Name, coords: Coordinates, wanted: Annotated[Wanted, Depends()]) -> Response:
         """Along a LINESTRING: at its ends and corners, and at places between them."""
         _, corners = parse_wkt(coords, ("LINESTRING",))
-        places = along(corners)
-        return await _answer(name, places, _points_domain(places), {"composite": len(places)}, z, names)
+        return await answer(name, _at_points(along(corners)), wanted)
 
     @router.get("/collections/{name}/area", response_class=Response, responses=_ANSWERS)
     async def area(
-        name: Name,
-        coords: Coordinates,
-        z: Height = None,
-        names: Names = "mean,std",
-        resolution_x: Annotated[Resolution, Query(alias="resolution-x")] = _NODES,
-        resolution_y: Annotated[Resolution, Query(alias="resolution-y")] = _NODES,
-        f: Format = "CoverageJSON",
+        name: Name, coords: Coordinates, wanted: Annotated[Wanted, Depends()], size: Annotated[Size, Depends()]
     ) -> Response:
         """Inside of a POLYGON, on a grid; null outside of it."""
         from matplotlib.path import Path as Polygon
 
-        _, ring = parse_wkt(coords, ("POLYGON",))
-        low, high = ring[:, :2].min(axis=0), ring[:, :2].max(axis=0)
-        places, domain = _grid(low, high, resolution_x, resolution_y)
-        if len(ring) * len(places) > _MOST_COMPARED:
+        ring = parse_wkt(coords, ("POLYGON",))[1][:, :2]
+        grid = _on_grid(ring.min(axis=0), ring.max(axis=0), size)
+        if len(ring) * len(grid.places) > _MOST_COMPARED:
             raise ServiceError(413, "the polygon has too many corners for so many nodes; ask for fewer of one of them")
-        is_inside = await catalogue.answered(partial(Polygon(ring[:, :2]).contains_points, places, radius=1e-9))
-        sizes = {"y": resolution_y, "x": resolution_x}
-        return await _answer(name, places, domain, sizes, z, names, is_inside)
+        is_inside = await catalogue.answered(partial(Polygon(ring).contains_points, grid.places, radius=1e-9))
+        return await answer(name, grid, wanted, is_inside)
 
     @router.get("/collections/{name}/cube", response_class=Response, responses=_ANSWERS)
     async def cube(
         name: Name,
         bbox: Annotated[str, Query(max_length=200, description="minx,miny,maxx,maxy")],
-        z: Height = None,
-        names: Names = "mean,std",
-        resolution_x: Annotated[Resolution, Query(alias="resolution-x")] = _NODES,
-        resolution_y: Annotated[Resolution, Query(alias="resolution-y")] = _NODES,
-        f: Format = "CoverageJSON",
+        wanted: Annotated[Wanted, Depends()],
+        size: Annotated[Size, Depends()],
     ) -> Response:
         """On a grid in a box."""
         numbers = _numbers(bbox.replace(",", " "))
         if len(numbers) != 4 or bbox.count(",") != 3:
             raise ServiceError(400, "bbox must be minx,miny,maxx,maxy")
-        places, domain = _grid(numbers[:2], numbers[2:], resolution_x, resolution_y)
-        return await _answer(name, places, domain, {"y": resolution_y, "x": resolution_x}, z, names)
+        return await answer(name, _on_grid(numbers[:2], numbers[2:], size), wanted)
 
-    async def _answer(
-        name: str,
-        places: Array,
-        domain: dict[str, Any],
-        sizes: dict[str, int],
-        z: float | None,
-        names: str,
-        is_shown: Any = True,
-    ) -> Response:
-        """Predict at places (n, 2) or (n, 3) and write the coverage. sizes : of the axes of its ranges."""
-        live_map = _spatial(catalogue[name])
-        model = catalogue.answering_model(live_map)
-        wanted = [each for each in names.split(",") if each]
-        if not wanted or not set(wanted) <= set(PARAMETERS):
+    async def answer(name: str, domain: Domain, wanted: Wanted, is_shown: Any = True) -> Response:
+        """Predict at the places of a domain and write the coverage. is_shown : (n,) others are null."""
+        model = catalogue.answering_model(_spatial(catalogue[name]))
+        names = [each for each in wanted.names.split(",") if each]
+        if not names or not set(names) <= set(PARAMETERS):
             raise ServiceError(400, f"parameter-name must be among {', '.join(PARAMETERS)}")
-        X = _all_inputs(model, places, z)
+        X = _all_inputs(model, domain.places, wanted.z)
         mean, std, _, _ = await catalogue.answered(model.predict_with_owners, named(model, X))
-        shape, nothing = tuple(sizes.values()), cast(Any, None)
-        shown = {name: np.where(is_shown, each, nothing) for name, each in (("mean", mean), ("std", std))}
-        values = {each: shown[each].reshape(shape) for each in wanted}
-        parameters = {each: _parameter(model, each, lambda text: {"en": text}) for each in wanted}
-        domain |= {"referencing": [_reference(model)]}
-        data = await catalogue.answered(coverage_json, domain, parameters, values, list(sizes))
+        shape, nothing = tuple(domain.sizes.values()), cast(Any, None)
+        predicted = {"mean": mean, "std": std}
+        values = {each: np.where(is_shown, predicted[each], nothing).reshape(shape) for each in names}
+        parameters = {each: _parameter(model, each, lambda text: {"en": text}) for each in names}
+        described: dict[str, Any] = {"type": "Domain", "domainType": domain.kind, "axes": domain.axes}
+        described["referencing"] = [_reference(model)]
+        data = await catalogue.answered(coverage_json, described, parameters, values, list(domain.sizes))
         return Response(data, media_type=COVERAGE_JSON)
 
     return router
@@ -218,16 +215,23 @@ def along(corners: Array) -> Array:
     return np.concatenate([*pieces, corners[-1:]])
 
 
-def _grid(low: Any, high: Any, n_x: int, n_y: int) -> tuple[Array, dict[str, Any]]:
+def _at_points(places: Array, is_one: bool = False) -> Domain:
+    xy = places[:, :2].tolist()
+    if is_one:
+        return Domain("Point", {"x": {"values": [xy[0][0]]}, "y": {"values": [xy[0][1]]}}, places, {})
+    composite = {"dataType": "tuple", "coordinates": ["x", "y"], "values": xy}
+    return Domain("MultiPoint", {"composite": composite}, places, {"composite": len(places)})
+
+
+def _on_grid(low: Any, high: Any, size: Size) -> Domain:
     if not (low[0] < high[0] and low[1] < high[1]):
         raise ServiceError(400, "the lower corner must be below and left of the upper one")
-    x, y = np.linspace(low[0], high[0], n_x), np.linspace(low[1], high[1], n_y)
-    axes = {"x": _regular(low[0], high[0], n_x), "y": _regular(low[1], high[1], n_y)}
-    return np.stack([np.tile(x, n_y), np.repeat(y, n_x)], axis=1), _domain("Grid", axes)
-
-
-def _regular(start: float, stop: float, number: int) -> dict[str, Any]:
-    return {"start": float(start), "stop": float(stop), "num": number}
+    sizes = {"y": size.y, "x": size.x}
+    x, y = np.linspace(low[0], high[0], size.x), np.linspace(low[1], high[1], size.y)
+    axes = {
+        name: {"start": float(low[i]), "stop": float(high[i]), "num": sizes[name]} for i, name in enumerate(("x", "y"))
+    }
+    return Domain("Grid", axes, np.stack([np.tile(x, size.y), np.repeat(y, size.x)], axis=1), sizes)
 
 
 def _all_inputs(model: EnsembleRegressor, places: Array, z: float | None) -> Array:
@@ -245,16 +249,6 @@ def _all_inputs(model: EnsembleRegressor, places: Array, z: float | None) -> Arr
 
 
 # Coverages
-
-
-def _domain(kind: str, axes: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "Domain", "domainType": kind, "axes": dict(axes)}
-
-
-def _points_domain(places: Array) -> dict[str, Any]:
-    values = places[:, :2].tolist()
-    composite = {"dataType": "tuple", "coordinates": ["x", "y"], "values": values}
-    return _domain("MultiPoint", {"composite": composite})
 
 
 def _parameter(model: EnsembleRegressor, name: str, text: Callable[[str], Any]) -> dict[str, Any]:

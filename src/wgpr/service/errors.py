@@ -39,11 +39,10 @@ class ProblemDetails(BaseModel):
     column: str | None = None
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Answers that every route can give, and those of some."""
-    schema = {"$ref": "#/components/schemas/ProblemDetails"}
-    content = {"application/problem+json": {"schema": schema}}
-    return {
-        status: {"description": "What is wrong, and the remedy.", "content": content}
-        for status in sorted({400, 401, 403, 408, 422, 503, *statuses})
+# How OpenAPI describes all answers that are no success.
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "What is wrong, and the remedy.",
+        "content": {"application/problem+json": {"schema": ProblemDetails.model_json_schema()}},
     }
+}

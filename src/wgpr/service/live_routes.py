@@ -4,7 +4,7 @@ import asyncio
 import time
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
@@ -13,14 +13,14 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.coordinates import coordinates
 from wgpr.io.grids import input_names
 from wgpr.service import tiles
-from wgpr.service.bodies import At, Name, acceptable, fixed_values
+from wgpr.service.bodies import NOT_CHANGED, At, Name, acceptable, binary, fixed_values
 from wgpr.service.catalogue import Catalogue
-from wgpr.service.errors import ServiceError, problems, too_busy
+from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.grids import LAYERS
 
 PAGE = files("wgpr.service") / "page"
-# Plans that are kept, the latest of each map, and seconds that each holds at least.
-_MOST_PLANS, _PLAN_HOLDS = 64, 3.0
+# Seconds that the latest plan of a map is given to all who ask.
+_PLAN_HOLDS = 3.0
 
 FLOATS, PNG, EVENTS = "application/octet-stream", "image/png", "text/event-stream"
 
@@ -31,7 +31,7 @@ Number = Annotated[int, Path(ge=-(2**40), le=2**40)]
 def live_routes(catalogue: Catalogue) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/events", response_class=StreamingResponse, responses={200: {"content": {EVENTS: {}}}, **problems()})
+    @router.get("/events", response_class=StreamingResponse, responses={200: {"content": {EVENTS: {}}}})
     async def events(
         maps: Annotated[str, Query(max_length=2000, description="Names of maps, by commas; all by default.")] = "",
         last_event_id: Annotated[str, Header(max_length=100)] = "",
@@ -44,7 +44,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(catalogue.hub.stream(last_event_id, names), media_type=EVENTS, headers=headers)
 
-    @router.get("/maps/{name}/track", responses=problems(404))
+    @router.get("/maps/{name}/track")
     async def track(name: Name) -> list[list[float]]:
         """The latest 2,000 rows, oldest first: inputs, and the target last."""
         track = catalogue[name].events.track
@@ -53,11 +53,7 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     @router.get(
         "/maps/{name}/tiles/{layer}/{z}/{x}/{y}",
         response_class=Response,
-        responses={
-            200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (PNG, FLOATS)}},
-            304: {"description": "As before."},
-            **problems(404, 406, 409),
-        },
+        responses=binary(PNG, FLOATS) | NOT_CHANGED,
     )
     async def tile(
         name: Name,
@@ -75,8 +71,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     ) -> Response:
         """A square of the map: a PNG or, with `Accept: application/octet-stream`, float32 from north to south.
 
-        `all` has the planes mean, std, std_latent and model, and is float32. The ETag changes when a model near the
-        tile has changed.
+        `all` has the planes mean, std, std_latent, model and std_prior, and is float32. The ETag changes when a model
+        near the tile has changed.
         """
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
@@ -99,20 +95,11 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
     return router
 
 
-class _Kept(NamedTuple):
-    """The latest plan of a map: what was asked, rows that it knew, and until when it holds although others came."""
-
-    asked: Any
-    version: int
-    until: float
-    plan: dict[str, Any]
-
-
 def plan_routes(catalogue: Catalogue) -> APIRouter:
-    router, latest = APIRouter(), dict[str, _Kept]()
-    busy = asyncio.Semaphore(1)
+    router, busy = APIRouter(), asyncio.Lock()
+    latest: dict[str, tuple[Any, float, dict[str, Any]]] = {}  # by map: what was asked, when it was answered, the plan
 
-    @router.get("/maps/{name}/next", responses=problems(400, 404, 409, 429))
+    @router.get("/maps/{name}/next")
     async def where_next(
         name: Name,
         points: Annotated[int, Query(ge=1, le=100, description="Number of places.")] = 20,
@@ -126,10 +113,10 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
         fixed = fixed_values(input_names(model), at)
-        asked, version = (live_map.token, points, fixed), live_map.n_learned
-        kept = latest.get(name)
-        if kept is not None and kept.asked == asked and (kept.version == version or time.monotonic() < kept.until):
-            return kept.plan
+        asked = live_map.token, points, fixed
+        known, answered_at, found = latest.get(name, (None, 0.0, {}))
+        if known == asked and time.monotonic() < answered_at + _PLAN_HOLDS:
+            return found
         if busy.locked():
             raise too_busy(429, "another plan is being made; ask again in a few seconds", 3.0)
         async with busy:
@@ -141,9 +128,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
                 raise ServiceError(400, str(error)) from error
             except (ArithmeticError, RuntimeError) as error:
                 raise ServiceError(409, "no plan can be made for this map now; send more rows") from error
-        if len(latest) >= _MOST_PLANS and name not in latest:
-            latest.pop(next(iter(latest)))
-        latest[name] = _Kept(asked, version, time.monotonic() + _PLAN_HOLDS, found)
+        latest[name] = asked, time.monotonic(), found
         return found
 
     return router

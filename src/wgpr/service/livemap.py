@@ -264,9 +264,11 @@ class LiveMap:
     # Learning
 
     def open_in_writer(self) -> None:
-        """Begin to learn what the snapshot lacks; also after the writer was started anew."""
-        self._receiver, self._n_in_writer, self._is_saving = StateReceiver(), 1, False
-        self._n_openings, self._is_open = self._n_openings + 1, False
+        """Begin to learn what the snapshot lacks; also after the writer was started anew, unless the map has failed."""
+        if self.failure:
+            return
+        self._receiver, self._n_in_writer = StateReceiver(), 1
+        self._n_openings += 1
         self._spawn(self._recover(self._n_openings))
 
     async def _recover(self, number: int) -> None:
@@ -338,8 +340,10 @@ class LiveMap:
         """The process has ended while it had this map. Rows that it was learning are learned again."""
         if self._n_in_writer:
             self._n_deaths += 1
+        self._is_open = self._is_saving = False
         if self._n_deaths > _MOST_FAILURES:
             self._fail("the process that learns it has died again and again; its rows are safe in the journal")
+        self._tell_change()
 
     def _fail(self, reason: str) -> None:
         self.failure = reason
@@ -375,6 +379,7 @@ class LiveMap:
     async def finish(self) -> None:
         """Learn all that was accepted, and save it."""
         await self._until(lambda: self.n_learned >= self.n_accepted or bool(self.failure))
+        await self._until(lambda: not self._is_saving)  # a snapshot of fewer rows
         self.save_if_changed()
         await self._until(lambda: not self._is_saving)
 

@@ -26,8 +26,8 @@ class _JsonLines(logging.Formatter):
         return json.dumps({"time": when, "level": record.levelname.lower(), **content}, default=str)
 
 
-def log_to_standard_error(level: str = "INFO") -> None:
-    """Send the log of the service, and errors of the server, to standard error."""
+def log_to_standard_error(level: str) -> None:
+    """Send the log of the service from this level on, and errors of the server, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     for name, least in {"wgpr.service": level, "uvicorn": "WARNING", "asyncio": "WARNING"}.items():

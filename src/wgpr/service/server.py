@@ -24,8 +24,8 @@ from wgpr.service.process import StartedProcess
 from wgpr.survey import fly, jacksboro
 
 _LEAST_TOKEN = 16
-# Of the demo: name of its map, kilometres a second of a small aircraft, times ten, and seconds between two requests.
-_DEMO, _SPEED, _PAUSE = "terrain", 10 * 0.1, 0.25
+# Of the demo: name of its map, seconds of the whole survey, and seconds between two requests.
+_DEMO, _SECONDS, _PAUSE = "terrain", 60.0, 0.25
 _STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name)]
 
 
@@ -88,19 +88,15 @@ def serve(
 
 
 async def _survey(catalogue: Catalogue) -> None:
-    """The demo: a terrain is surveyed ten times as fast as an aircraft would, from where an earlier demo has ended."""
+    """The demo: a terrain is surveyed in a minute, from where an earlier demo has ended."""
     track = await asyncio.to_thread(lambda: fly(jacksboro(), random_state=0))
     definition = Definition.model_validate({"inputs": track.input_names, "target": track.target_name})
     await catalogue.create(_DEMO, definition)
-    live_map, next_row = catalogue[_DEMO], catalogue[_DEMO].n_accepted
-    rows = np.column_stack([track.X, track.y])
-    seconds = np.append(0.0, np.cumsum(np.linalg.norm(np.diff(track.X, axis=0), axis=1))) / _SPEED
-    stops = np.searchsorted(seconds, np.arange(0.0, seconds[-1], _PAUSE), side="right")
-    for stop in np.unique([*stops, len(rows)]).tolist():
-        if stop > next_row:
-            await live_map.accept(rows[next_row:stop], key=f"demo-{stop}")
-            next_row = stop
-            await asyncio.sleep(_PAUSE)
+    live_map, rows = catalogue[_DEMO], np.column_stack([track.X, track.y])
+    piece = ceil(len(rows) * _PAUSE / _SECONDS)
+    for start in range(live_map.n_accepted, len(rows), piece):
+        await live_map.accept(rows[start : start + piece], key=None)
+        await asyncio.sleep(_PAUSE)
 
 
 def _allow_open_files() -> None:

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.estimators.base import EnsembleRegressor
-from wgpr.gp.linalg import Array
+from wgpr.gp.linalg import Array, Indices
 from wgpr.io.grids import GridPlan, input_names, named, varying_columns
 from wgpr.service.errors import ServiceError
 from wgpr.service.grids import LAYERS, picture
 
 Planes = NDArray[np.float32]
+PLANES = (*LAYERS, "std_prior")
 
 _PIXELS = 256
 _MOST_BYTES = 2**27
@@ -75,12 +76,20 @@ def nodes(model: EnsembleRegressor, address: TileAddress) -> Array:
 
 
 def predicted(model: EnsembleRegressor, address: TileAddress) -> Planes:
-    """The planes of a tile: (4, size, size), in the order of `LAYERS`."""
+    """The planes of a tile: (5, size, size), in the order of `PLANES`."""
     X = nodes(model, address)
     if not np.isfinite(X).all() or np.abs(X).max() > 1e15:
         raise ServiceError(422, "the tile is too far away")
-    values = model.predict_with_owners(named(model, X))
-    return np.stack([plane.reshape(address.size, address.size) for plane in values]).astype("<f4")
+    *values, owners = model.predict_with_owners(named(model, X))
+    planes = np.stack([*values, owners, _prior_std(model, owners)])
+    return planes.reshape(len(PLANES), address.size, address.size).astype("<f4")
+
+
+def _prior_std(model: EnsembleRegressor, owners: Indices) -> Array:
+    """Standard deviation of the field without any rows, by the models (n,) that answer."""
+    ensemble, units = model._answering()
+    numbers, positions = np.unique(owners, return_inverse=True)
+    return np.array([units.for_user(ensemble.models[number].theta).amplitude for number in numbers])[positions]
 
 
 def png(plane: Planes, layer: str, low: float | None, high: float | None) -> bytes:
@@ -116,4 +125,4 @@ class TileCache:
 
 
 def _n_bytes(address: TileAddress) -> int:
-    return 4 * len(LAYERS) * address.size**2
+    return 4 * len(PLANES) * address.size**2

@@ -2,7 +2,7 @@
 
 const STOPS = {
   mean: ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"],
-  std: ["#fcfdbf", "#feca8d", "#fd9668", "#f1605d", "#cd4071", "#9e2f7f", "#721f81", "#440f76", "#180f3d", "#000004"],
+  std: ["#fcfdbf", "#feca8d", "#fd9668", "#f1605d", "#cd4071", "#9e2f7f", "#721f81", "#440f76"],
 };
 
 function parsed(colour) {
@@ -20,11 +20,39 @@ function table(stops) {
 
 export const TABLES = { mean: table(STOPS.mean), std: table(STOPS.std) };
 
-/** A colour for the number of a model; neighbouring numbers get different ones. */
-export function modelColour(number) {
-  const hue = (number * 137.508) % 360;
-  const [chroma, light] = [0.35, 0.5 + 0.14 * (number % 3)];
-  return [0, 120, 240].map((shift) => 255 * (light + chroma * 0.5 * Math.cos(((hue - shift) * Math.PI) / 180)));
+// Of models: ten colours of Tableau, each unlike all others.
+const PALETTE = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#ff9da7", "#bab0ac"].map(parsed);
+
+/** Colours of models: each gets the first one that none of its neighbours has, and keeps it as long as none does. */
+export class ModelColours {
+  neighbours = new Map(); // numbers of models by number
+  chosen = new Map(); // numbers of colours by number
+
+  /** Note which models are neighbours in a square of their numbers. */
+  note(owners, side) {
+    for (let i = 0; i < owners.length; i++) {
+      if ((i + 1) % side && owners[i] !== owners[i + 1]) this._meet(owners[i], owners[i + 1]);
+      if (i + side < owners.length && owners[i] !== owners[i + side]) this._meet(owners[i], owners[i + side]);
+    }
+  }
+
+  _meet(first, second) {
+    if (this.neighbours.get(first)?.has(second)) return;
+    for (const [one, other] of [[first, second], [second, first]]) {
+      if (!this.neighbours.has(one)) this.neighbours.set(one, new Set());
+      this.neighbours.get(one).add(other);
+    }
+    if (this.chosen.get(first) === this.chosen.get(second)) this.chosen.delete(Math.max(first, second));
+  }
+
+  of(number) {
+    if (!this.chosen.has(number)) {
+      const taken = new Set([...(this.neighbours.get(number) ?? [])].map((other) => this.chosen.get(other)));
+      const free = PALETTE.findIndex((_, index) => !taken.has(index));
+      this.chosen.set(number, free < 0 ? number % PALETTE.length : free);
+    }
+    return PALETTE[this.chosen.get(number)];
+  }
 }
 
 /** Four significant digits, without an exponent where one can do without. */

@@ -10,18 +10,16 @@ export class Line {
     this.summary = summary;
     this.points = [];
     this.pointed = pointed;
-    this.resized = new ResizeObserver(() => this._resize());
+    this.resized = new ResizeObserver(() => this.plot?.setSize(this._size()));
     this.resized.observe(element);
     this.update();
   }
 
   remove() {
+    this.isRemoved = true;
+    clearTimeout(this.waiting);
     this.resized.disconnect();
     this.plot?.destroy();
-  }
-
-  _resize() {
-    this.plot?.setSize(this._size());
   }
 
   _size() {
@@ -50,9 +48,14 @@ export class Line {
   }
 
   async update() {
-    const grid = await getJson(mapPath(this.summary.name, `/grid?width=400&bbox=${this.summary.extents[0].join(",")}`), { headers: { Accept: "application/prs.coverage+json" } });
-    this.waiting = null;
-    if (!grid) return;
+    this.waiting = null; // a change while the answer is under way is asked for again
+    const path = mapPath(this.summary.name, `/grid?width=400&bbox=${this.summary.extents[0].join(",")}`);
+    const grid = await getJson(path, { headers: { Accept: "application/prs.coverage+json" } });
+    if (this.isRemoved) return;
+    if (!grid) {
+      this.waiting ??= setTimeout(() => this.update(), 2000);
+      return;
+    }
     const places = Object.values(grid.domain.axes)[0].values;
     const [mean, std] = [grid.ranges.mean.values, grid.ranges.std.values];
     const rows = [...places.map((x, i) => [x, mean[i], mean[i] - HALF_WIDTH * std[i], mean[i] + HALF_WIDTH * std[i], null]),

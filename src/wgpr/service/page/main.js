@@ -7,26 +7,21 @@ import { getJson, listen, mapPath, request } from "./service.js";
 import { Surface } from "./surface.js";
 
 const element = (id) => document.getElementById(id);
-const state = { name: null, summary: null, view: null, at: {}, forecasts: null, rates: [] };
+const state = { name: null, opening: null, summary: null, view: null, at: {}, forecasts: null, rates: [] };
 let errors, rates;
 
 function describe(summary) {
   const { inputs, target } = summary.definition;
-  const plane = planeColumns(inputs);
+  const columns = summary.axes?.map((name) => inputs.indexOf(name)); // of the axes of the view, west to east first
   const extents = summary.extent && inputs.map((name) => summary.extent[name]);
-  return { ...summary, inputs, target, columns: plane, extents, plane: extents && plane.map((column) => extents[column]) };
-}
-
-/** The inputs of a map's two axes, west to east first. */
-function planeColumns(inputs) {
-  const isEast = (name) => /^(x|lon|long|lng|longitude|east|easting)\b/i.test(name);
-  const [first, second] = [0, 1];
-  return inputs.length > 1 && isEast(inputs[1]) && !isEast(inputs[0]) ? [second, first] : [first, second];
+  return { ...summary, inputs, target, columns, extents, plane: extents && columns.map((column) => extents[column]) };
 }
 
 async function showMaps() {
-  const maps = (await getJson("maps")) ?? [];
+  const maps = await getJson("maps");
+  if (!maps) return;
   const select = element("maps");
+  if (!maps.length) closeView();
   select.replaceChildren(...maps.map(({ name }) => new Option(name, name, false, name === state.name)));
   select.disabled = !maps.length;
   if (!maps.length) message("There is no map yet.\nMake one with PUT /maps/NAME, or wgpr stream --to.");
@@ -34,15 +29,22 @@ async function showMaps() {
   if (!state.name && maps.length) await open(maps.some(({ name }) => name === wanted) ? wanted : maps[0].name);
 }
 
+function closeView() {
+  state.view?.remove();
+  state.view = null;
+  pointing = null;
+  element("legend").hidden = true;
+}
+
 async function open(name) {
+  state.opening = name;
   const summary = await getJson(mapPath(name));
-  if (!summary) return;
+  if (!summary || state.opening !== name) return; // another one was opened since
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   document.title = `${name} - WGPR`;
   element("maps").value = name;
   Object.assign(state, { name, summary: describe(summary), forecasts: null, at: {}, rates: [] });
-  state.view?.remove();
-  state.view = null;
+  closeView();
   errors.clear();
   rates.clear();
   element("value").textContent = "move the pointer over the map";
@@ -74,11 +76,16 @@ async function showView() {
   askNextSoon();
 }
 
+let arrived = []; // rows of events since the track was asked for
+
 async function readTrack() {
   const { view, summary } = state;
-  const points = await getJson(mapPath(summary.name, "/track"));
-  if (!points || !view || view !== state.view) return;
-  view.setTrack(points.map(onPlane));
+  arrived = [];
+  const rows = await getJson(mapPath(summary.name, "/track"));
+  if (!rows || !view || view !== state.view) return;
+  const last = JSON.stringify(rows.at(-1));
+  const later = arrived.slice(arrived.findLastIndex((row) => JSON.stringify(row) === last) + 1);
+  view.setTrack([...rows, ...later].map(onPlane));
   view.showTrack(element("track").checked);
 }
 
@@ -99,7 +106,7 @@ function onPlane(row) {
 
 function showSliders() {
   const { inputs, extents, columns } = state.summary;
-  const others = inputs.length > 2 ? inputs.map((name, index) => [name, index]).filter(([, index]) => !columns.includes(index)) : [];
+  const others = inputs.map((name, index) => [name, index]).filter(([, index]) => !columns.includes(index));
   const field = element("sliders");
   field.hidden = !others.length;
   field.querySelectorAll("label").forEach((label) => label.remove());
@@ -144,42 +151,48 @@ function showNumbers({ rows_seen, rows_learned, models, forecasts }) {
 
 // The value under the pointer
 
-let pointing = null;
+let [pointing, isAsking] = [null, false];
 
 function point(place, isCentre = false) {
   element("where").textContent = isCentre ? "At the centre" : "Under the pointer";
-  const isWaiting = pointing !== null;
   pointing = place;
-  if (!isWaiting && place) askValue();
+  if (!isAsking) askValues();
 }
 
-async function askValue() {
+/** Ask for the value at the latest place until it is known, one request at a time. */
+async function askValues() {
+  isAsking = true;
+  for (let place = null; pointing && pointing !== place;) {
+    place = pointing;
+    await showValue(place).catch(() => {}); // the connection is lost
+    await new Promise((resolve) => setTimeout(resolve, 60));
+  }
+  isAsking = false;
+}
+
+async function showValue(place) {
   const { inputs, columns, target, name } = state.summary;
-  const place = pointing;
-  const asked = { ...Object.fromEntries(Object.entries(state.at).map(([key, value]) => [key, [value]])) };
-  place.forEach((value, index) => { asked[inputs[inputs.length === 1 ? 0 : columns[index]]] = [value]; });
+  const asked = Object.fromEntries(Object.entries(state.at).map(([key, value]) => [key, [value]]));
+  place.forEach((value, index) => { asked[inputs[columns[index]]] = [value]; });
   const response = await request(mapPath(name, "/predict"), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked),
   });
-  if (response.ok && state.name === name) {
-    const answer = await response.json();
-    const output = element("value");
-    const value = document.createElement("b");
-    value.textContent = digits(answer.mean[0], 5);
-    const places = Object.entries(asked).map(([key, [number]]) => `${key} ${digits(number, 5)}`).join(", ");
-    output.replaceChildren(value, ` ± ${digits(1.959964 * answer.std[0], 3)}  ${target}\n`,
-      `${digits(answer.lower[0])} to ${digits(answer.upper[0])} (95 %), model ${answer.model[0]}\n`, places);
-    Object.assign(output.dataset, { mean: answer.mean[0], place: JSON.stringify(place) });
-  }
-  await new Promise((resolve) => setTimeout(resolve, 60));
-  if (pointing && pointing !== place) await askValue();
-  else pointing = null;
+  if (!response.ok) return;
+  const answer = await response.json();
+  if (state.name !== name) return;
+  const output = element("value");
+  const value = document.createElement("b");
+  value.textContent = digits(answer.mean[0], 5);
+  const places = Object.entries(asked).map(([key, [number]]) => `${key} ${digits(number, 5)}`).join(", ");
+  output.replaceChildren(value, ` ± ${digits(1.959964 * answer.std[0], 3)}  ${target}\n`,
+    `${digits(answer.lower[0])} to ${digits(answer.upper[0])} (95 %), model ${answer.model[0]}\n`, places);
+  Object.assign(output.dataset, { mean: answer.mean[0], place: JSON.stringify(place) });
 }
 
 // Events
 
 function receive(kind, event) {
-  if (kind === "reset" || kind === "made" || kind === "deleted") {
+  if (["hello", "reset", "made", "deleted"].includes(kind)) {
     if (kind === "reset" || event.map === state.name) state.name = null;
     showMaps();
   }
@@ -187,6 +200,7 @@ function receive(kind, event) {
   if (kind === "rows") {
     if (event.rows_seen - state.summary.rows_seen > event.points.length) readTrackSoon();
     state.summary.rows_seen = event.rows_seen;
+    arrived = [...arrived, ...event.points].slice(-2000);
     state.view?.addTrack(event.points.map(onPlane));
     if (state.view && element("track").checked) state.view.showTrack(true);
     addRate(event.rows_seen);
@@ -201,16 +215,16 @@ function receive(kind, event) {
 
 function learned(event) {
   const { summary } = state;
+  if (!summary.axes) return open(summary.name); // these are its first rows
   const extent = Object.fromEntries(summary.inputs.map((name, index) => [name, event.extent[index]]));
   Object.assign(summary, describe({ ...summary, ...event, name: summary.name, extent }));
   showNumbers(summary);
   addError(event);
   if (state.view?.isOutOfShape) {
-    state.view.remove();
+    closeView();
     showView();
   } else if (state.view) {
-    const columns = summary.inputs.length > 1 ? summary.columns : [0];
-    state.view.changed(event.boxes?.map((box) => box.map((corner) => columns.map((column) => corner[column]))) ?? null);
+    state.view.changed(event.boxes?.map((box) => box.map((corner) => summary.columns.map((column) => corner[column]))) ?? null);
   } else showView();
   askNextSoon();
 }
@@ -310,5 +324,4 @@ function start() {
   listen(receive, (isConnected) => {
     element("status").textContent = isConnected ? "live" : "connection lost, trying again";
   });
-  showMaps();
 }

@@ -25,10 +25,14 @@ export async function request(path, { headers = {}, ...options } = {}) {
   return request(path, { headers, ...options });
 }
 
-/** The JSON at a path; null if there is none (yet). */
+/** The JSON at a path; null if there is none (yet), or no connection. */
 export async function getJson(path, options) {
-  const response = await request(path, options);
-  return response.ok ? response.json() : null;
+  try {
+    const response = await request(path, options);
+    return response.ok ? await response.json() : null;
+  } catch {
+    return null;
+  }
 }
 
 export function mapPath(name, rest = "") {

@@ -1,11 +1,18 @@
 // A map of two inputs, drawn from tiles of numbers. Only tiles whose ground has changed are fetched again.
 
-import { TABLES, digits, modelColour } from "./colours.js";
+import { ModelColours, TABLES, digits } from "./colours.js";
 import { mapPath, request } from "./service.js";
 
 const NODES = 65; // along a side of a tile; neighbouring tiles share their edges
 const COARSE = 33; // of a new tile, which is drawn at once, and then fetched with all nodes
-const [MEAN, STD, LATENT, MODEL] = [0, 1, 2, 3];
+const [MEAN, STD, LATENT, MODEL, PRIOR] = [0, 1, 2, 3, 4]; // planes of a tile
+const N_PLANES = 5;
+// Ground is known if rows have reduced the standard deviation of the field there to this fraction. Its values set the colours, and
+// other ground is paler: it has the least colour, PALEST, if the uncertainty is greater by FADING.
+const KNOWN = { mean: 0.7, std: 0.3, model: 0.7 };
+const [PALEST, FADING] = [0.15, 0.4];
+const HIGHEST = 0.95; // quantile of the standard deviation that has the last colour; all above it have the same
+const PAUSE = { change: 250, failure: 2000 }; // milliseconds before tiles are fetched again
 const NARROWEST = 1 / 20; // of the ground: its shorter side by the longer, so that a single survey line is a strip
 const ROUNDING = 1e-11; // of a coordinate: an extent below it counts as none
 const METRES_OF_DEGREE = 111_320; // of a great circle
@@ -18,7 +25,8 @@ export class Surface {
     this.legend = legend;
     this.layer = "mean";
     this.at = at;
-    this.tiles = new Map(); // by key: canvas, coords, planes, etag
+    this.tiles = new Map(); // by canvas: canvas, coords, planes, path, etag
+    this.colours = new ModelColours();
     this.range = null;
     this.stale = new Set();
     this.coarse = [];
@@ -80,9 +88,9 @@ export class Surface {
       createTile(coords, done) {
         const canvas = document.createElement("canvas");
         canvas.width = canvas.height = NODES - 1;
-        const tile = { canvas, coords, planes: null, etag: "" };
-        surface.tiles.set(this._tileCoordsToKey(coords), tile);
-        surface.fetch(tile, COARSE).finally(() => {
+        const tile = { canvas, coords, planes: null, path: "", etag: "" };
+        surface.tiles.set(canvas, tile);
+        surface.fetch(tile, COARSE).catch(() => {}).then(() => {
           done(null, canvas);
           surface.refineSoon(tile);
         });
@@ -90,7 +98,7 @@ export class Surface {
       },
     });
     const layer = new Layer({ tileSize: 256, keepBuffer: 1, updateWhenZooming: false, minZoom: -40, maxZoom: 40 });
-    layer.on("tileunload", ({ coords }) => this.tiles.delete(layer._tileCoordsToKey(coords)));
+    layer.on("tileunload", ({ tile }) => this.tiles.delete(tile));
     return layer;
   }
 
@@ -113,16 +121,22 @@ export class Surface {
     return new Bar({ imperial: false, maxWidth: 120 });
   }
 
-  async fetch(tile, size = NODES) {
-    const { x, y, z } = tile.coords;
+  _path({ x, y, z }, size) {
     const query = new URLSearchParams({ size, aspect: this.aspect });
     for (const [name, value] of Object.entries(this.at)) query.append("at", `${name}=${value}`);
-    const path = mapPath(this.summary.name, `/tiles/all/${z}/${x}/${y}?${query}`);
-    const response = await request(path, { headers: tile.etag ? { "If-None-Match": tile.etag } : {}, cache: "no-store" });
+    return mapPath(this.summary.name, `/tiles/all/${z}/${x}/${y}?${query}`);
+  }
+
+  /** Fetch the numbers of a tile. Answers for another slice, and coarse ones that come late, are dropped. */
+  async fetch(tile, size = NODES) {
+    const path = this._path(tile.coords, size);
+    const headers = tile.path === path ? { "If-None-Match": tile.etag } : {};
+    const response = await request(path, { headers, cache: "no-store" });
+    if (response.status === 408 || response.status >= 500) throw new Error(`status ${response.status}`);
     if (response.status !== 200) return;
     const planes = new Float32Array(await response.arrayBuffer());
-    tile.planes = size === NODES ? planes : refined(planes);
-    tile.etag = size === NODES ? response.headers.get("ETag") : "";
+    if (path !== this._path(tile.coords, size) || (size === COARSE && tile.planes)) return;
+    Object.assign(tile, { path, etag: response.headers.get("ETag"), planes: size === NODES ? planes : refined(planes) });
     tile.canvas.dataset.nodes = size;
     this.drawSoon();
   }
@@ -131,31 +145,42 @@ export class Surface {
   refineSoon(tile) {
     this.coarse.push(tile);
     this.refining ??= setTimeout(async () => {
-      while (this.coarse.length) {
-        const next = this.coarse.shift();
-        if ([...this.tiles.values()].includes(next)) await this.fetch(next).catch(() => {});
-      }
+      while (this.coarse.length) await this._update(this.coarse.shift());
       this.refining = null;
     }, 300);
+  }
+
+  /** Fetch a tile that is still shown; if that fails, again later. Whether it has not failed. */
+  async _update(tile) {
+    try {
+      if (this.tiles.has(tile.canvas)) await this.fetch(tile);
+      return true;
+    } catch {
+      this.stale.add(tile);
+      this._refreshAfter(PAUSE.failure);
+      return false;
+    }
   }
 
   /** Fetch the tiles again that touch one of the boxes, all of them without boxes. */
   changed(boxes) {
     this.fit();
-    for (const [key, tile] of this.tiles) {
+    for (const tile of this.tiles.values()) {
       const [west, south, east, north] = this._edges(tile.coords);
       const touches = ([low, high]) => low[0] <= east && high[0] >= west && low[1] <= north && high[1] >= south;
-      if (!boxes || boxes.some(touches)) this.stale.add(key);
+      if (!boxes || boxes.some(touches)) this.stale.add(tile);
     }
-    this.refreshing ??= setTimeout(() => this._refresh(), 250);
+    this._refreshAfter(PAUSE.change);
   }
 
-  async _refresh() {
-    const keys = [...this.stale];
-    this.stale.clear();
-    await Promise.all(keys.map((key) => this.tiles.get(key)).filter(Boolean).map((tile) => this.fetch(tile)));
-    this.refreshing = null;
-    if (this.stale.size) this.changed([]);
+  _refreshAfter(pause) {
+    this.refreshing ??= setTimeout(async () => {
+      const tiles = [...this.stale];
+      this.stale.clear();
+      const areFetched = await Promise.all(tiles.map((tile) => this._update(tile)));
+      this.refreshing = null;
+      if (this.stale.size) this._refreshAfter(areFetched.every(Boolean) ? PAUSE.change : PAUSE.failure);
+    }, pause);
   }
 
   _edges({ x, y, z }) {
@@ -170,7 +195,6 @@ export class Surface {
 
   setSlice(at) {
     this.at = at;
-    for (const tile of this.tiles.values()) tile.etag = "";
     this.changed(null);
   }
 
@@ -184,11 +208,12 @@ export class Surface {
   _draw() {
     const tiles = [...this.tiles.values()].filter((tile) => tile.planes);
     if (!tiles.length) return;
-    const latent = Math.max(...tiles.map((tile) => maximum(plane(tile, LATENT))), 1e-300);
-    const { low, high } = this._range(tiles, latent);
+    const { low, high } = this._range(tiles);
+    if (this.layer === "model") tiles.forEach((tile) => this.colours.note(plane(tile, MODEL), NODES));
     const back = getComputedStyle(this.map.getContainer()).backgroundColor.match(/[\d.]+/g).map(Number);
     for (const tile of tiles) {
-      drawTile(tile, { layer: this.layer, low, high, latent, back, edges: this._edges(tile.coords), ground: this._ground() });
+      const isInside = insideOf(this._edges(tile.coords), this._ground());
+      drawTile(tile, { layer: this.layer, low, high, back, isInside, colours: this.colours });
     }
     this._drawLegend(low, high);
   }
@@ -203,9 +228,9 @@ export class Surface {
   }
 
   /** The range of the colours: that of the known ground. It changes only if it must, so that colours do not flicker. */
-  _range(tiles, latent) {
+  _range(tiles) {
     const known = this.range?.layer === this.layer ? this.range : null;
-    const seen = this._seenRange(tiles, this.layer === "std" ? Infinity : 0.7 * latent, 3) ?? this._seenRange(tiles, Infinity, 1);
+    const seen = this._seenRange(tiles, KNOWN[this.layer], 3) ?? this._seenRange(tiles, Infinity, 1);
     if (!seen) return known ?? { low: NaN, high: NaN };
     const [low, high] = seen;
     const width = high - low;
@@ -215,20 +240,19 @@ export class Surface {
     return this.range;
   }
 
-  /** The range of the layer on the ground that is less uncertain than a limit, at every few nodes; null if none lies there. */
+  /** The range of the layer where rows have reduced the uncertainty below a limit, at every few nodes; null if that is nowhere. */
   _seenRange(tiles, limit, step) {
-    let [low, high] = [Infinity, -Infinity];
+    const seen = [];
     for (const tile of tiles) {
-      const [values, unknown] = [plane(tile, this.layer === "std" ? STD : MEAN), plane(tile, LATENT)];
+      const [values, latent, prior] = [this.layer === "std" ? STD : MEAN, LATENT, PRIOR].map((number) => plane(tile, number));
       const isInside = insideOf(this._edges(tile.coords), this._ground());
       for (let i = 0; i < values.length; i += step) {
-        if (isInside(i) && unknown[i] < limit) {
-          low = Math.min(low, values[i]);
-          high = Math.max(high, values[i]);
-        }
+        if (isInside(i) && latent[i] < limit * prior[i]) seen.push(values[i]);
       }
     }
-    if (low > high) return null;
+    if (!seen.length) return null;
+    seen.sort((a, b) => a - b);
+    const [low, high] = [seen[0], seen[Math.floor((this.layer === "std" ? HIGHEST : 1) * (seen.length - 1))]];
     const margin = low < high ? 0 : Math.max(1, 1e-3 * Math.abs(low));
     return [low - margin, high + margin];
   }
@@ -243,7 +267,8 @@ export class Surface {
       context.fillStyle = `rgb(${colour.map(Math.round).join(" ")})`;
       context.fillRect(index, 0, 1, 1);
     });
-    const labels = [low, (low + high) / 2, high].map((value) => digits(value));
+    const labels = [low, (low + high) / 2, high].map((value) => digits(value, layer === "std" ? 3 : 4));
+    if (layer === "std") labels[2] = `≥ ${labels[2]}`;
     legend.querySelectorAll("span").forEach((span, index) => { span.textContent = labels[index]; });
   }
 
@@ -335,23 +360,17 @@ function plane(tile, number) {
 /** Planes of a coarse tile with all nodes: those between are the mean of their neighbours, or of the same model. */
 function refined(planes) {
   const [half, fine] = [COARSE * COARSE, NODES * NODES];
-  const values = new Float32Array(4 * fine);
-  for (let number = 0; number < 4; number++) {
+  const values = new Float32Array(N_PLANES * fine);
+  for (let number = 0; number < N_PLANES; number++) {
     for (let i = 0; i < fine; i++) {
       const [row, column] = [Math.floor(i / NODES), i % NODES];
       const [low, left] = [row >> 1, column >> 1];
-      const [high, right] = number === MODEL ? [low, left] : [(row + 1) >> 1, (column + 1) >> 1];
+      const [high, right] = number === MODEL || number === PRIOR ? [low, left] : [(row + 1) >> 1, (column + 1) >> 1];
       const at = (r, c) => planes[number * half + r * COARSE + c];
       values[number * fine + i] = (at(low, left) + at(low, right) + at(high, left) + at(high, right)) / 4;
     }
   }
   return values;
-}
-
-function maximum(values) {
-  let most = -Infinity;
-  for (const value of values) if (value > most) most = value;
-  return most;
 }
 
 /** Whether node i of a tile lies on the ground. */
@@ -367,17 +386,17 @@ function insideOf(edges, ground) {
  * Draw a tile: its nodes are pixels of a small picture, which is stretched so that edge nodes lie on the edges. Ground of which
  * little is known has a colour near that of the back, and is opaque: tiles overlap, and a line would show between them.
  */
-function drawTile(tile, { layer, low, high, latent, back, edges, ground }) {
-  const [values, unknown, owners] = [plane(tile, layer === "std" ? STD : MEAN), plane(tile, LATENT), plane(tile, MODEL)];
+function drawTile(tile, { layer, low, high, back, isInside, colours }) {
+  const [values, latent, owners, prior] = [layer === "std" ? STD : MEAN, LATENT, MODEL, PRIOR].map((number) => plane(tile, number));
   const image = new ImageData(NODES, NODES);
   const table = TABLES[layer] ?? TABLES.mean;
-  const isInside = insideOf(edges, ground);
   for (let i = 0; i < values.length; i++) {
     if (!isInside(i)) continue; // transparent
     const share = Math.max(0, Math.min(1, (values[i] - low) / (high - low)));
-    const colour = layer === "model" ? modelColour(owners[i]) : table[Math.round(255 * share)];
-    const known = layer === "std" ? 1 : Math.max(0.15, Math.min(1, (1.05 - unknown[i] / latent) / 0.45));
-    image.data.set([...colour.map((value, channel) => back[channel] + known * (value - back[channel])), 255], 4 * i);
+    const colour = layer === "model" ? colours.of(owners[i]) : table[Math.round(255 * share)];
+    const excess = (latent[i] / prior[i] - KNOWN[layer]) / FADING;
+    const strength = 1 - (1 - PALEST) * Math.max(0, Math.min(1, excess));
+    image.data.set([...colour.map((value, channel) => back[channel] + strength * (value - back[channel])), 255], 4 * i);
   }
   const { canvas } = tile;
   canvas.style.imageRendering = layer === "model" ? "pixelated" : "auto";
