@@ -45,7 +45,7 @@ from wgpr.io import container
 from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
-from wgpr.io.territories import apply_difference, pack_difference, unpack_cuts
+from wgpr.io.territories import unpack_cuts
 from wgpr.rules.prediction import Nearest
 
 ROOT = Path(__file__).parents[1]
@@ -674,13 +674,15 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
 
 
 def test_a_difference_after_a_merge_gives_territories_other_numbers():
-    before = many_territories()._state.ensemble
+    model = many_territories()
+    before = model._state.ensemble
     learning = Learning(before, TerritorySettings(before.kernel), 0)
     first, second = next(pair for pair in learning._oldest_pairs() if max(pair) < len(before) - 1)
     low, high = sorted((first, second))
     learning._merge(first, second)
     after = learning.territories()
-    applied = apply_difference(before, pack_difference(before, after), 2, (), len(after), before.n_learned)
+    merged = model._with_state(replace(model._state, ensemble=after))
+    applied = wgpr.apply(model, wgpr.diff(model, merged))._state.ensemble
     assert [number for number, model in enumerate(applied.models) if model is not after.models[number]] == [low]
     assert after.models[high] is before.models[-1]
     both = after.models[low]
