@@ -622,7 +622,11 @@ MUTANTS: dict[str, Faults] = {
             "else ensemble.models[source - 1] for",
             "difference takes the wrong territories",
         ),
-        ("agree and before.n_steps <= after.n_steps", "before.n_steps <= after.n_steps", "a branch is an earlier state"),
+        (
+            "agree and before.n_steps <= after.n_steps",
+            "before.n_steps <= after.n_steps",
+            "a branch is an earlier state",
+        ),
     ],
     "io/territories.py": [
         ("for child in node.children if", "for child in node.children[::-1] if", "children in reverse order"),

@@ -491,7 +491,7 @@ def test_a_damaged_map_is_told_with_its_backup(wgpr, fitted_map, command):
             if has_backup:
                 Path("a.map~").write_bytes(data)
             code, _, said = wgpr(command[0], fitted_map, *command[1:])
-            assert (code, "a.map is " in said or "a.map was altered" in said, "a.map~" in said) == (1, True, has_backup)
+            assert (code, "a.map is " in said, "a.map~" in said) == (1, True, has_backup)
             assert not re.search("rror|serializ", said), said
         Path("a.map~").unlink()
 

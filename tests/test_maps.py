@@ -753,7 +753,7 @@ def test_foreign_files_are_told_apart(tmp_path):
         (b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "truncated"),
         (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", "not a map"),
         (b"\x02\x00\x00\x00\x00\x00\x00\x00{]", "damaged"),
-        (b'\x23\x00\x00\x00\x00\x00\x00\x00{"__metadata__":{"wgpr-map":"x y"}}', "its format is 'x'"),
+        (b'\x23\x00\x00\x00\x00\x00\x00\x00{"__metadata__":{"wgpr-map":"x y"}}', "damaged"),
         (os.urandom(4096), "not a map|truncated|damaged"),
     ]:
         path.write_bytes(data)
@@ -815,7 +815,7 @@ def test_numbers_that_would_overflow_are_refused(name, tmp_path):
 def test_a_long_header_is_refused_before_it_is_parsed(tmp_path):
     head = b'{"x":[' + b"[]," * 6_000_000 + b"0]}"
     (tmp_path / "long.map").write_bytes(len(head).to_bytes(8, "little") + head)
-    with pytest.raises(MapError, match=r"long.map is damaged: its header has 18,000,009 bytes; use a backup"):
+    with pytest.raises(MapError, match=r"long.map is truncated or damaged; use a backup"):
         load(tmp_path / "long.map")
 
 

@@ -71,19 +71,15 @@ class TableFormat:
     nodata: float | Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        nodata = np.asarray(self.nodata)
-        is_number = not nodata.size or (nodata.ndim < 2 and nodata.dtype.kind in "iuf" and not np.isnan(nodata).any())
-        is_character = self.separator is None or re.fullmatch(r'[^"#\r\n]', str(self.separator))
         rules = {
-            "separator": (is_character, "one character such as ',' or ';' or a tab"),
-            "decimal": (self.decimal in (None, ".", ","), "'.' or ','"),
-            "header": (self.header in (None, True, False), "true or false"),
-            "missing": (self.missing in ("error", "skip"), "'error' or 'skip'"),
-            "nodata": (is_number, "a number such as -99999, or several"),
+            "separator": (r'[^"#\r\n]', "one character such as ',' or ';' or a tab"),
+            "decimal": ("[.,]", "'.' or ','"),
+            "missing": ("error|skip", "'error' or 'skip'"),
         }
-        for name, (is_valid, what) in rules.items():
-            if not is_valid:
-                raise TableError(f"{name} must be {what}, got {getattr(self, name)!r}")
+        for name, (pattern, what) in rules.items():
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(pattern, value):
+                raise TableError(f"{name} must be {what}, got {value!r}")
 
 
 class Source:
@@ -112,12 +108,8 @@ class Source:
         return next((columns[0] for _, columns in self.blocks([position], _HEAD_LINES)), ())
 
     def notes(self) -> list[str]:
-        """Sentences about what was left out of the rows that `blocks` has given so far."""
+        """Sentences about what the file lacks, and what was left out of the rows that `blocks` has given so far."""
         return []
-
-    def lack(self) -> str:
-        """Why a file that was read can have no rows, as a predicate of the file; empty if it can have some."""
-        return ""
 
 
 @contextmanager
@@ -255,11 +247,9 @@ class LogSource(Source):
             yield lines, [np.array(columns[position]) for position in positions]
 
     def notes(self) -> list[str]:
-        """One for each reason for which something was left out."""
-        return self._decoder.problems.sentences(self.file, self.row)
-
-    def lack(self) -> str:
-        return self._decoder.lack()
+        """What the log lacks, and each reason for which something was left out."""
+        lack = self._decoder.lack()
+        return [f"{self.file} {lack}"] * bool(lack) + self._decoder.problems.sentences(self.file, self.row)
 
 
 class _Unclosed(io.RawIOBase):
