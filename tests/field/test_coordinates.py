@@ -399,8 +399,8 @@ def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
 
 def test_a_row_is_projected_once_to_be_forecast_and_learned(monkeypatch):
     model = learned(survey(200))
-    project, n_projected = Coordinates._projected, []
-    monkeypatch.setattr(Coordinates, "_projected", lambda self, X: n_projected.append(len(X)) or project(self, X))
+    project, n_projected = Coordinates.places, []
+    monkeypatch.setattr(Coordinates, "places", lambda self, X: n_projected.append(len(X)) or project(self, X))
     forecasts = Forecasts()
     for row in survey(30):
         forecasts.learn(model, row[np.newaxis], None, ["longitude", "latitude", "depth"])
