@@ -29,7 +29,7 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import WGS84
 from wgpr.io.mavlink import MavlinkDecoder
 from wgpr.io.nmea import NmeaDecoder, looks_like_nmea
-from wgpr.io.track import COLUMNS, Row
+from wgpr.io.track import COLUMNS
 
 Block = tuple[Sequence[int], list[Any]]
 
@@ -161,7 +161,26 @@ def numbers(cells: Iterable[Any], decimal: str) -> Array:
     return np.array([number(text, decimal) for text in texts], dtype=np.float64)
 
 
-class TextSource(Source):
+class RowSource(Source):
+    """A file that can be read only once, as a pipe. _rows : number and all cells of each row."""
+
+    _rows: Iterator[tuple[int, Sequence[Any]]]
+
+    def first_cells(self, position: int) -> Iterable[Any]:
+        """Cells of a column in the first rows; `blocks` gives these rows too."""
+        head = list(islice(self._rows, _HEAD_LINES))
+        self._rows = chain(head, self._rows)
+        return [cells[position] for _, cells in head]
+
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """The numbers of rows (n,), and columns of their cells."""
+        rows = ([number, *[cells[position] for position in positions]] for number, cells in self._rows)
+        while block := list(islice(rows, n_rows)):
+            lines, *columns = zip(*block, strict=True)
+            yield lines, columns
+
+
+class TextSource(RowSource):
     """Separated values. A record whose quoted cells have newlines has the number of its first line."""
 
     row = "line"
@@ -173,36 +192,24 @@ class TextSource(Source):
         if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
         self._separator, self.decimal = _likely_marks(head, format)
-        self._head = _cells(head, self._separator)
-        records = self._numbered_records(chain(n_blank * ["\n"], head, lines))
+        records = self._records(chain(n_blank * ["\n"], head, lines))
         first, names = next(records)
         check_width(file, len(names))
         is_text = [number(name, self.decimal) is None for name in names]
         self.has_header = any(is_text) if format.header is None else format.header
-        self._records = records if self.has_header else chain([(first, names)], records)
         self.names = tuple(name.strip() if self.has_header else f"x{k}" for k, name in enumerate(names, start=1))
         self.n_default = len(names)
+        self._rows = map(self._checked, records if self.has_header else chain([(first, names)], records))
 
-    def first_cells(self, position: int) -> Iterable[Any]:
-        """Cells of a column in the first rows; `blocks` gives these rows too."""
-        return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
+    def _checked(self, record: tuple[int, list[str]]) -> tuple[int, list[str]]:
+        """A record that has as many cells as there are columns."""
+        line, cells = record
+        if len(cells) != len(self.names):
+            what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
+            raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
+        return record
 
-    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Lines (n,), and columns of text."""
-        rows = self._rows(positions)
-        while block := list(islice(rows, n_rows)):
-            lines, *columns = zip(*block, strict=True)
-            yield lines, columns
-
-    def _rows(self, positions: Sequence[int]) -> Iterator[list[Any]]:
-        """Line and chosen cells of each row, which must have as many cells as there are columns."""
-        for line, cells in self._records:
-            if len(cells) != len(self.names):
-                what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
-                raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
-            yield [line, *[cells[position] for position in positions]]
-
-    def _numbered_records(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    def _records(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         """First line and cells of each record that is not blank."""
         normalized = _normalized(lines, self._separator)
         reader = csv.reader(normalized, delimiter=self._separator, skipinitialspace=True, strict=True)
@@ -219,7 +226,7 @@ class TextSource(Source):
                 yield line, cells
 
 
-class LogSource(Source):
+class LogSource(RowSource):
     """The log of an instrument: depths with their positions and times, as the log gives them.
 
     row : what the numbers of rows count.
@@ -231,20 +238,7 @@ class LogSource(Source):
 
     def __init__(self, file: str, decoder: NmeaDecoder | MavlinkDecoder, log: BinaryIO, row: str) -> None:
         self.file, self._decoder, self.row = file, decoder, row
-        self._rows = decoder.read(log)
-        self._head: list[Row] = []
-
-    def first_cells(self, position: int) -> Iterable[Any]:
-        """Cells of a column in the first rows; `blocks` gives these rows too."""
-        self._head = self._head or list(islice(self._rows, _HEAD_LINES))
-        return [row[position] for row in self._head]
-
-    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Numbers of lines or packets (n,), and columns of numbers."""
-        rows = chain(self._head, self._rows)
-        while block := list(islice(rows, n_rows)):
-            *columns, lines = zip(*block, strict=True)
-            yield lines, [np.array(columns[position]) for position in positions]
+        self._rows = ((each.line, each) for each in decoder.read(log))
 
     def notes(self) -> list[str]:
         """What the log lacks, and each reason for which something was left out."""
