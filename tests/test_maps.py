@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wgpr
-from damage import FORGED, IN_TRANSIT
+from damage import FORGED, IN_TRANSIT, forged_array
 from streams import (
     ALL,
     BATCH,
@@ -41,7 +41,7 @@ from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.territories import Learning, TerritorySettings
 from wgpr.gp.sparse import SparseLearner
-from wgpr.io import container
+from wgpr.io import container, maps
 from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
@@ -731,12 +731,23 @@ def test_a_branch_of_territories_is_no_earlier_state():
         wgpr.apply(one, wgpr.diff(base, other))
 
 
-def test_a_forged_difference_is_refused_or_answers():
+def with_forged_models(data, before, rng):
+    """A container of a difference whose changed models are forged, and compressed again."""
+    contents = container.decode(data)
+    dictionary = maps._dictionary(before._state, np.cumsum(contents.arrays["sources"]) - 1)
+    models = forged_array(maps._unpacked(contents.arrays["changed"].tobytes(), dictionary), rng)
+    compressor = zlib.compressobj(zdict=dictionary)
+    changed = np.frombuffer(compressor.compress(models) + compressor.flush(), dtype=np.uint8)
+    return container.encode(contents._replace(arrays={**contents.arrays, "changed": changed}))
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_forged_difference_is_refused_or_answers(is_inside):
     before, rng = many_territories(), np.random.default_rng(0)
     after = before._with_state(before._state).partial_fit(*rough(300, seed=9))
     data = zlib.decompress(wgpr.diff(before, after))
     for _ in range(100):
-        forged = FORGED[rng.integers(2)](data, rng)
+        forged = with_forged_models(data, before, rng) if is_inside else FORGED[rng.integers(2)](data, rng)
         try:
             applied = wgpr.apply(before, zlib.compress(forged))
         except MapError:

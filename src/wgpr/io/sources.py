@@ -36,7 +36,7 @@ Block = tuple[Sequence[int], list[Any]]
 # Digits match in one way only, so that a long cell that is no number takes no longer than its length.
 _DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII)
-_TO_POINTS = {".": {}, ",": str.maketrans(",.", ".,")}
+_TO_POINTS = str.maketrans(",.", ".,")
 _NOT_PLAIN = re.compile(r"[^0-9.eE+\-\s]", re.ASCII)
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 
@@ -146,7 +146,8 @@ def text_source(name: str, file: Any, format: TableFormat) -> Source:
 
 def number(cell: object, decimal: str) -> float | None:
     """The value of a cell: NaN if it is missing, None if it is text. Digits are those of ASCII."""
-    text = str(cell).strip().translate(_TO_POINTS[decimal])
+    text = str(cell).strip()
+    text = text.translate(_TO_POINTS) if decimal == "," else text
     return float(text) if _NUMBER.fullmatch(text) else nan if _MISSING.fullmatch(text) else None
 
 
