@@ -622,11 +622,8 @@ MUTANTS: dict[str, Faults] = {
             "else ensemble.models[source - 1] for",
             "difference takes the wrong territories",
         ),
-        (
-            "agree and before.n_steps <= after.n_steps",
-            "before.n_steps <= after.n_steps",
-            "a branch is an earlier state",
-        ),
+        ("n_rows < 0 or not agree:", "n_rows < 0:", "a branch is an earlier state"),
+        ("len(since) < n_steps or sum(since) == n_rows", "True", "a flushed map is an earlier state"),
     ],
     "io/territories.py": [
         ("for child in node.children if", "for child in node.children[::-1] if", "children in reverse order"),

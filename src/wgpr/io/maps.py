@@ -193,7 +193,12 @@ def _is_earlier(before: State, after: State) -> bool:
         return False
     earlier, later = ({record.number: replace(record, seconds=0.0) for record in s.records} for s in (before, after))
     agree = all(earlier[number] == later[number] for number in earlier.keys() & later.keys())
-    return agree and before.n_steps <= after.n_steps and before.ensemble.n_learned <= after.ensemble.n_learned
+    n_steps, n_rows = after.n_steps - before.n_steps, after.ensemble.n_learned - before.ensemble.n_learned
+    if n_steps < 0 or n_rows < 0 or not agree:
+        return False
+    # The batches since must account for all rows learned since.
+    since = [record.n_samples for number, record in later.items() if number >= before.n_steps]
+    return isinstance(before.ensemble, Territories) or len(since) < n_steps or sum(since) == n_rows
 
 
 def _fingerprints(state: State) -> list[tuple[int, bytes]]:
