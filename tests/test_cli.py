@@ -493,7 +493,7 @@ def test_a_damaged_map_is_told_with_its_backup(wgpr, fitted_map, command):
             if has_backup:
                 Path("a.map~").write_bytes(data)
             code, _, said = wgpr(command[0], fitted_map, *command[1:])
-            assert (code, "a.map is " in said or "a.map was altered" in said, "a.map~" in said) == (1, True, has_backup)
+            assert (code, "a.map is " in said, "a.map~" in said) == (1, True, has_backup)
             assert not re.search("rror|serializ", said), said
         Path("a.map~").unlink()
 
@@ -593,12 +593,12 @@ def test_info_fits_the_terminal(fitted_map, width):
 
 def test_a_spacing_that_is_too_fine_names_one_that_is_not(wgpr, fitted_map):
     for command, spacing, count in [
-        (["plot", fitted_map, "-o", "a.png"], "0.0001,0.001", "10^8."),
-        (["contours", fitted_map, "--interval", "1", "-o", "a.geojson"], "1e-300", "10^60"),
-        (["grid", fitted_map, "--region", "0,10,0,10", "-o", "a.nc"], "0.0001", "10^10.0 nodes, and 50,000,000"),
+        (["plot", fitted_map, "-o", "a.png"], "0.0001,0.001", r"\d{3},\d{3},\d{3} nodes"),
+        (["contours", fitted_map, "--interval", "1", "-o", "a.geojson"], "1e-300", "inf nodes"),
+        (["grid", fitted_map, "--region", "0,10,0,10", "-o", "a.nc"], "0.0001", "10,000,200,001 nodes, and 50,000,000"),
     ]:
         code, _, said = wgpr(*command, "--spacing", spacing)
-        assert (code, f"spacing makes {count}" in said) == (2, True), said
+        assert (code, bool(re.search(f"the grid has {count}", said))) == (2, True), said
     (enough,) = re.findall(r"a spacing of (\S+), \S+ would do", said)
     model = load(fitted_map)
     plan = plan_grid(model, (0.0, 10.0) * 2, steps_of(parse_spacing(enough), model))

@@ -304,7 +304,7 @@ def test_a_grid_has_a_spacing_in_metres(wgpr):
         ("50 cubits", "one of the units m, km, nmi"),
         ("50m,50m,50m", "one for each of 2"),
         ("m", "such as 500m"),
-        ("0.01m", "spacing makes 10^"),
+        ("0.01m", "704,499,264 nodes, and 50,000,000 are the most"),
     ):
         code, _, said = wgpr("grid", "lake.map", "--spacing", wrong, "-o", "wrong.nc")
         assert code == 2
@@ -397,10 +397,16 @@ def test_a_stream_in_degrees_is_the_same_map_as_a_fit(wgpr):
     assert wgpr("stream", "lake.map", "--crs", UTM)[0] == 2
 
 
+def test_an_input_with_the_name_of_the_grid_mapping_keeps_its_values():
+    rows = np.insert(survey(60), 2, np.arange(60.0), axis=1)
+    grid = predict_grid(learned(rows, names=["lon", "lat", "crs"]), at={"crs": 3.0})
+    assert (float(grid["crs_"]), grid["mean"].attrs["grid_mapping"], int(grid["crs"])) == (3.0, "crs", 0)
+
+
 def test_a_row_is_projected_once_to_be_forecast_and_learned(monkeypatch):
     model = learned(survey(200))
-    project, n_projected = Coordinates._projected, []
-    monkeypatch.setattr(Coordinates, "_projected", lambda self, X: n_projected.append(len(X)) or project(self, X))
+    project, n_projected = Coordinates.places, []
+    monkeypatch.setattr(Coordinates, "places", lambda self, X: n_projected.append(len(X)) or project(self, X))
     forecasts = Forecasts()
     for row in survey(30):
         forecasts.learn(model, row[np.newaxis], None, ["longitude", "latitude", "depth"])

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 import nmea_logs as logs
 from wgpr import WGPRegressor, checks, load, predict_at
 from wgpr.io import rasters
-from wgpr.io.contours import contours_of, levels_between
+from wgpr.io.contours import Contour, contours_of, levels_between, write_geopackage
 from wgpr.io.coordinates import coordinates_of, user_bounds
 from wgpr.io.grids import plan_grid, predict_grid
 from wgpr.io.rasters import Mask, write_raster
@@ -206,6 +206,8 @@ def test_without_rasterio_the_extra_is_named(wgpr, maps, monkeypatch):
 def test_levels():
     assert levels_between(0.3, 2.1, 0.5) == [0.5, 1.0, 1.5, 2.0]
     assert levels_between(-1.2, 1.2, 1.0, base=0.25) == [-0.75, 0.25]
+    assert levels_between(0.0, 7e-13, 2.5e-13) == [0.0, 2.5e-13, 5e-13]
+    assert levels_between(-0.05, 0.35, 0.1, base=0.3) == [0.0, 0.1, 0.2, 0.3]
 
 
 def test_contours_are_at_their_level(maps):
@@ -238,6 +240,15 @@ def test_contours_as_files(wgpr, maps, name, code):
     n_lines, srs = database.execute("SELECT count(*), (SELECT srs_id FROM gpkg_contents) FROM contours").fetchone()
     database.close()
     assert (n_lines, srs) == (len(features), code)
+
+
+@pytest.mark.parametrize("name", ["fid", "Geom", '"'])
+def test_a_target_with_the_name_of_a_column_of_geopackages(name, tmp_path):
+    write_geopackage(tmp_path / "a.gpkg", [Contour(1.0, np.eye(2))], name, None)
+    database = sqlite3.connect(tmp_path / "a.gpkg")
+    columns = [row[1] for row in database.execute("PRAGMA table_info(contours)")]
+    database.close()
+    assert columns == ["fid", "geom", "_" if name == '"' else f"{name}_"]
 
 
 def test_contours_of_a_map_without_a_system(wgpr, maps):

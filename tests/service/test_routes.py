@@ -587,7 +587,7 @@ def test_a_grid_that_makes_no_sense_is_refused(client, lake, parameters, part):
 def test_a_grid_of_too_many_nodes_is_a_413(client, lake):
     assert_problem(get_grid(client, lake, NETCDF, width=1001, height=1000), 413, "1,001,000 nodes")
     assert_problem(get_grid(client, lake, NETCDF, width=10_000, height=10_000), 413, "nodes")
-    assert_problem(get_grid(client, lake, NETCDF, spacing=1e-300), 413, "spacing makes 10^6")
+    assert_problem(get_grid(client, lake, NETCDF, spacing=1e-300), 413, "are the most")
 
 
 def test_a_grid_of_too_many_nodes_takes_no_memory(lake_here):

@@ -5,7 +5,7 @@ Only classes on a fixed list are made from a file, and every value is checked: a
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -91,14 +91,7 @@ def crs_to_json(estimator: Any) -> dict[str, Any]:
     known = coordinates(estimator)
     if known is None:
         return {}
-    about: dict[str, Any] = {
-        "user": known.user,
-        "model": known.model,
-        "names": list(known.names),
-        "columns": list(known.columns),
-    }
-    about |= {} if known.origin is None else {"origin": list(known.origin)}
-    return {"crs": about | ({"centre": known.centre} if np.isfinite(known.centre) else {})}
+    return {"crs": {name: value for name, value in asdict(known).items() if value is not None and value == value}}
 
 
 def read_crs(header: Mapping[str, Any]) -> Coordinates | None:
@@ -106,18 +99,17 @@ def read_crs(header: Mapping[str, Any]) -> Coordinates | None:
     about = header.get("crs")
     if about is None:
         return None
-    names, columns, centre = about["names"], about["columns"], about.get("centre", np.nan)
-    require(isinstance(names, list) and len(names) > 1 and _are_names(names, len(names)), "crs")
-    require(all(isinstance(about[name], str) and len(about[name]) < 100_000 for name in ("user", "model")), "crs")
-    require(isinstance(columns, list) and len(columns) == 2 and columns[0] != columns[1], "crs")
-    require(all(type(column) is int and 0 <= column < len(names) for column in columns), "crs")
+    names, columns, origin = tuple(about["names"]), tuple(about["columns"]), about.get("origin")
+    texts, centre = (about["user"], about["model"]), about.get("centre", np.nan)
+    require(len(names) > 1 and _are_names(about["names"], len(names)), "crs")
+    require(all(isinstance(text, str) and len(text) < 100_000 for text in texts), "crs")
+    require(len(columns) == len({*columns}) == 2, "crs")
+    require(all(type(each) is int and 0 <= each < len(names) for each in columns), "crs")
     require(isinstance(centre, float) and not abs(centre) > 1000.0, "crs")
-    origin = about.get("origin")
     if origin is not None:
-        require(isinstance(origin, list) and len(origin) == 2, "crs")
-        require(all(isinstance(start, float) and abs(start) < 1e12 for start in origin), "crs")
-        origin = (origin[0], origin[1])
-    return Coordinates(about["user"], tuple(names), (columns[0], columns[1]), about["model"], origin, centre)
+        require(len(origin) == 2 and all(isinstance(each, float) and abs(each) < 1e12 for each in origin), "crs")
+        origin = tuple(origin)
+    return Coordinates(texts[0], names, columns, texts[1], origin, centre)
 
 
 # Estimator to contents

@@ -58,9 +58,9 @@ def decode(data: bytes, name: str = "the map") -> Contents:
     try:
         arrays = load_tensors(data)
     except (SafetensorError, KeyError, ValueError, OverflowError) as error:
-        raise MapError(f"{name} is truncated or damaged; use a backup or fit again") from error
+        raise _damaged(name) from error
     if digest != _digest(version, header, arrays):
-        raise MapError(f"{name} was altered after it was written: its check sum is wrong; use a backup or fit again")
+        raise _damaged(name)
     return Contents(_parse(header, name), arrays, version)
 
 
@@ -81,16 +81,14 @@ def _metadata(data: bytes, name: str) -> tuple[int, str, str]:
     """Version of the format, check sum and header, after the length of the head was checked."""
     n_head = int.from_bytes(data[:8], "little")
     is_table = data[8:9] == b"{"
-    if is_table and n_head > len(data) - 8:
-        raise MapError(f"{name} is truncated; use a backup or fit again")
-    if is_table and n_head > _LONGEST_HEAD:
-        raise MapError(f"{name} is damaged: its header has {n_head:,} bytes; use a backup or fit again")
+    if is_table and n_head > min(len(data) - 8, _LONGEST_HEAD):
+        raise _damaged(name)
     metadata = _parse(data[8 : 8 + n_head], name).get("__metadata__") if is_table else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get(FORMAT), str):
         raise MapError(f"{name} is not a map that wgpr saved; make one with `wgpr fit` or with the method save")
     version, digest, header = (*metadata[FORMAT].split(" ", 2), "", "")[:3]
     if not (version.isdecimal() and 0 < len(version) < 9):
-        raise MapError(f"{name} is damaged: its format is {version[:20]!r}; use a backup or fit again")
+        raise _damaged(name)
     if int(version) > VERSION:
         raise MapError(f"{name} was written by a newer wgpr: it has format {version}, not {VERSION}; upgrade wgpr")
     return int(version), digest, header
@@ -100,10 +98,14 @@ def _parse(text: str | bytes, name: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MapError(f"{name} is damaged: its header cannot be read; use a backup or fit again") from error
+        raise _damaged(name) from error
     if not isinstance(parsed, dict):
-        raise MapError(f"{name} is damaged: its header is not a table; use a backup or fit again")
+        raise _damaged(name)
     return parsed
+
+
+def _damaged(name: str) -> MapError:
+    return MapError(f"{name} is truncated or damaged; use a backup or fit again")
 
 
 def _digest(version: int, header: str, arrays: Arrays) -> str:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib.metadata import version
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +52,8 @@ def levels_between(low: float, high: float, interval: float, base: float = 0.0) 
     if (high - low) / interval > _MOST_LEVELS:
         raise ValueError(f"--interval {interval:g} makes more than {_MOST_LEVELS:,} levels; use a larger one")
     first, last = np.ceil((low - base) / interval), np.floor((high - base) / interval)
-    return [round(base + interval * number, 12) for number in np.arange(first, last + 1).tolist()]
+    digits = 12 - floor(log10(interval))  # without errors of rounding
+    return [round(base + interval * number, digits) for number in np.arange(first, last + 1).tolist()]
 
 
 def write_geojson(path: Path, contours: Sequence[Contour], name: str, known: Coordinates | None) -> None:
@@ -73,14 +75,15 @@ def write_geopackage(path: Path, contours: Sequence[Contour], name: str, known: 
     """A GeoPackage with the layer `contours`, in the coordinates of the user."""
     number, row = _reference(known)
     column = name.replace('"', "")
+    column += "_" if column.lower() in ("", "fid", "geom") else ""
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(_TABLES)
         database.executemany("INSERT OR IGNORE INTO gpkg_spatial_ref_sys VALUES (?, ?, ?, ?, ?, ?)", [*_SYSTEMS, row])
         database.execute(
             f'CREATE TABLE contours (fid INTEGER PRIMARY KEY AUTOINCREMENT, geom LINESTRING, "{column}" DOUBLE)'
         )
-        corners = [*np.concatenate([line.places.min(axis=0, keepdims=True) for line in contours]).min(axis=0).tolist()]
-        corners += np.concatenate([line.places.max(axis=0, keepdims=True) for line in contours]).max(axis=0).tolist()
+        places = np.concatenate([line.places for line in contours])
+        corners = [*places.min(axis=0).tolist(), *places.max(axis=0).tolist()]
         about = f"contours by wgpr {version('wgpr')}"
         database.execute(
             "INSERT INTO gpkg_contents (table_name, data_type, identifier, description, min_x, min_y, max_x, max_y, "

@@ -97,27 +97,26 @@ class Coordinates:
         """With the metric system and the origin of a map whose first row is `x` (d,)."""
         if self.origin is not None:
             return self
-        longitude, latitude = np.asarray(x, dtype=np.float64)[list(self.columns)].tolist()
-        if self.is_outside(np.reshape(x, (1, -1)))[0]:
-            raise CrsError(
-                f"the first row is at {longitude:g}, {latitude:g}, which is not in {self.name}; correct --crs"
-            )
+        first = np.reshape(np.asarray(x, dtype=np.float64), (1, -1))
+        longitude, latitude = first[0, list(self.columns)].tolist()
+        if self.is_outside(first)[0]:
+            place = f"{longitude:g}, {latitude:g}"
+            raise CrsError(f"the first row is at {place}, which is not in {self.name}; correct --crs")
         known = self
         if self.is_geographic:
             wkt, centre = _metric_system(self.user, longitude, latitude)
             known = replace(self, model=wkt, centre=centre + 360.0 * round((longitude - centre) / 360.0))
-        place = known._projected(np.reshape(x, (1, -1)).astype(np.float64))[0, list(self.columns)]
-        east, north = np.round(place, _DIGITS).tolist()
+        east, north = np.round(known.places(first)[0, list(self.columns)], _DIGITS).tolist()
         return replace(known, origin=(east, north))
 
     def to_model(self, X: Array) -> Array:
         """Inputs (n, d) of the user as inputs of the model. Places that cannot be projected raise an error."""
-        converted, columns = self._projected(X), list(self.columns)
+        converted, columns = self.places(X), list(self.columns)
         if not np.isfinite(converted).all():
             row = X[int(np.argmax(~np.isfinite(converted).all(axis=1)))]
-            place = ", ".join(f"{row[column]:.10g}" for column in self.columns)
+            place = ", ".join(f"{row[column]:.10g}" for column in columns)
             raise CrsError(f"{place} is no place near the map in {self.name}; correct the coordinates")
-        converted[:, columns] = np.round(converted[:, columns] - (self.origin or 0.0), _DIGITS)
+        converted[:, columns] = np.round(converted[:, columns], _DIGITS)
         return converted
 
     def to_user(self, X: Array) -> Array:
@@ -139,38 +138,28 @@ class Coordinates:
 
     def places(self, X: Array) -> Array:
         """As `to_model`, but not rounded, and infinite where the system has no place."""
-        converted, columns = self._projected(X), list(self.columns)
-        if self.is_geographic:
-            is_outside = (np.abs(X[:, columns]) > LARGEST_DEGREES).any(axis=1)
-            for column in columns:
-                converted[is_outside, column] = np.inf
-        converted[:, columns] -= self.origin or 0.0
-        return converted
-
-    def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Corners (J, d) of J boxes of the user that hold those of the model."""
-        parts = np.linspace(0.0, 1.0, _SIDE)
-        sides = [(part, end) for part in parts for end in (0.0, 1.0)]
-        corners = np.repeat(low[np.newaxis], 2 * len(sides), axis=0)
-        x, y = self.columns
-        for number, (part, end) in enumerate((*sides, *((end, part) for part, end in sides))):
-            corners[number, :, x] = low[:, x] + part * (high[:, x] - low[:, x])
-            corners[number, :, y] = low[:, y] + end * (high[:, y] - low[:, y])
-        users = self.to_user(corners.reshape(-1, corners.shape[-1])).reshape(corners.shape)
-        least, most = low.copy(), high.copy()
-        for column in self.columns:
-            least[:, column], most[:, column] = users[:, :, column].min(axis=0), users[:, :, column].max(axis=0)
-        return least, most
-
-    def _projected(self, X: Array) -> Array:
-        """A copy of inputs (n, d) of the user, with x and y in metres; infinite where the projection has no place."""
         converted, (x, y) = np.array(X, dtype=np.float64), self.columns
         if self.model:
             transformer = _transformer(self.user, self.model, get_ident())
             converted[:, x], converted[:, y] = transformer.transform(converted[:, x], converted[:, y])
         if self.model or not self.is_geographic:
             converted[:, [x, y]] *= self._metres
+        if self.is_geographic:
+            is_outside = (np.abs(X[:, [x, y]]) > LARGEST_DEGREES).any(axis=1)
+            converted[is_outside, x] = converted[is_outside, y] = np.inf
+        converted[:, [x, y]] -= self.origin or 0.0
         return converted
+
+    def box_to_user(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Corners (J, d) of J boxes of the user that hold those of the model."""
+        columns, parts = list(self.columns), np.linspace(0.0, 1.0, _SIDE)
+        sides = np.array([(x, y) for x in parts for y in parts if x in (0.0, 1.0) or y in (0.0, 1.0)])
+        places = np.repeat(low[np.newaxis], len(sides), axis=0)
+        places[..., columns] += sides[:, np.newaxis] * (high - low)[:, columns]
+        users = self.to_user(places.reshape(-1, places.shape[-1])).reshape(places.shape)[..., columns]
+        least, most = low.copy(), high.copy()
+        least[:, columns], most[:, columns] = users.min(axis=0), users.max(axis=0)
+        return least, most
 
     def cf_attributes(self) -> dict[str, Any]:
         """Of the variable that describes the user's system in NetCDF files, by the CF conventions."""

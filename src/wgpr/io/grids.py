@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from math import log10, prod, sqrt
+from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,11 +160,16 @@ def plan_grid(
         if region is None:
             n_steps = np.ceil((edges[:, 1] - edges[:, 0]) / spacing - 1e-9)  # edges move apart to whole steps
             edges = edges.mean(axis=1, keepdims=True) + 0.5 * np.outer(n_steps * spacing, (-1.0, 1.0))
-    steps = _checked_spacing(spacing, edges, labels, max(max_nodes, MOST_NODES))
-    n_steps = np.floor((edges[:, 1] - edges[:, 0]) / steps * (1.0 + 1e-12) + 1e-9).astype(int)
-    if (n_nodes := prod(n + 1 for n in n_steps.tolist())) > max_nodes:
-        raise TooManyNodesError(f"the grid has {n_nodes:,} nodes, and {max_nodes:,} are the most; ask for fewer")
-    nodes = [low + step * np.arange(n + 1.0) for low, step, n in zip(edges[:, 0], steps, n_steps, strict=True)]
+    steps = _checked_spacing(spacing, edges, labels)
+    widths = edges[:, 1] - edges[:, 0]
+    with np.errstate(over="ignore"):  # of a tiny spacing
+        n_nodes = np.floor(widths / steps * (1.0 + 1e-12) + 1e-9) + 1.0
+        n_all = float(np.prod(n_nodes))
+    if n_all > max_nodes:
+        enough = ", ".join(f"{width:.2g}" for width in 1.1 * widths / max_nodes ** (1.0 / len(widths)))
+        most = f"the grid has {n_all:,.12g} nodes, and {max_nodes:,} are the most"
+        raise TooManyNodesError(f"{most}; a spacing of {enough} would do")
+    nodes = [low + step * np.arange(n) for low, step, n in zip(edges[:, 0], steps, n_nodes, strict=True)]
     return GridPlan(names, dict(reversed([*zip(varying, nodes, strict=True)])), fixed_columns(names, at))
 
 
@@ -334,22 +339,16 @@ def _checked_region(region: Any, names: Sequence[str]) -> Array:
     return edges
 
 
-def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str], max_nodes: int) -> Array:
+def _checked_spacing(spacing: Any, edges: Array, names: Sequence[str]) -> Array:
     """The spacing of each of the k inputs that vary: (k,)."""
-    numbers, widths = _finite_numbers("spacing", spacing), edges[:, 1] - edges[:, 0]
+    numbers = _finite_numbers("spacing", spacing)
     if len(numbers) not in (1, len(edges)):
         raise ValueError(f"spacing must be 1 or {len(edges)} numbers, got {len(numbers)}")
     steps = np.broadcast_to(numbers, len(edges))
-    for name, width, step in zip(names, widths.tolist(), steps.tolist(), strict=True):
-        if not 0.0 < step <= width:
-            wanted = f"above 0 and at most the width of the region, {width:g}"
+    for name, (low, high), step in zip(names, edges.tolist(), steps.tolist(), strict=True):
+        if not 0.0 < step <= high - low:
+            wanted = f"above 0 and at most the width of the region, {high - low:g}"
             raise ValueError(f"spacing must be {wanted}, got {step:g} for {name}")
-    log_nodes = float((np.log10(widths) - np.log10(steps)).sum())  # a tiny spacing would overflow
-    if log_nodes > log10(max_nodes):
-        n_each = max_nodes ** (1.0 / len(steps))
-        enough = ", ".join(f"{1.1 * width / n_each:.2g}" for width in widths.tolist())
-        most = f"{max_nodes:,} are the most"
-        raise TooManyNodesError(f"spacing makes 10^{log_nodes:.1f} nodes, and {most}; a spacing of {enough} would do")
     return steps
 
 
@@ -387,7 +386,7 @@ def _predict_nodes(
 def _as_dataset(model: "EnsembleRegressor", plan: GridPlan, values: Mapping[str, NDArray[Any]]) -> "xr.Dataset":
     import xarray as xr
 
-    keys, (target, unit) = _coordinate_keys(plan.names, values), Label.parsed(target_name(model))
+    keys, (target, unit) = _coordinate_keys(plan.names, [*values, _GRID_MAPPING]), Label.parsed(target_name(model))
     places: dict[str, Any] = {}
     for column, place in {**plan.axes, **plan.fixed}.items():
         dimension = keys[column] if column in plan.axes else ()
@@ -420,7 +419,7 @@ def source_of(model: "EnsembleRegressor") -> str:
     return f"wgpr {version('wgpr')}: {' '.join(repr(model).split())}"
 
 
-def _coordinate_keys(names: Sequence[str], taken: Mapping[str, Any]) -> list[str]:
+def _coordinate_keys(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Distinct names for the variables of a NetCDF file: ASCII letters, without the unit."""
     keys: list[str] = []
     for number, name in enumerate(names, start=1):

@@ -29,24 +29,22 @@ from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import WGS84
 from wgpr.io.mavlink import MavlinkDecoder
 from wgpr.io.nmea import NmeaDecoder, looks_like_nmea
-from wgpr.io.track import COLUMNS, Row
+from wgpr.io.track import COLUMNS
 
 Block = tuple[Sequence[int], list[Any]]
 
 # Digits match in one way only, so that a long cell that is no number takes no longer than its length.
 _DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII)
-_TO_POINTS = {".": {}, ",": str.maketrans(",.", ".,")}
+_TO_POINTS = str.maketrans(",.", ".,")
+_NOT_PLAIN = re.compile(r"[^0-9.eE+\-\s]", re.ASCII)
 _MISSING = re.compile(r"|--|na|n/a|null|none|[+-]?nan", re.IGNORECASE)
 
-_COMMON_MISSING = ["", "--", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _HEAD_LINES = 200
 _HEAD_CHARACTERS = 100_000
 _HEAD_BYTES = 1000
-_BLOCK_CHARACTERS = 1_000_000
 _LONGEST_LINE = 1 << 20
 _MOST_COLUMNS = 20_000
-_END = "\x03"  # END OF TEXT, behind the last cell of each record
 # An archive is unpacked to so many times its size at most, or to so many bytes if these are more.
 _LARGEST_RATIO, _LARGE_ARCHIVE = 200, 1 << 28
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
@@ -73,19 +71,15 @@ class TableFormat:
     nodata: float | Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        nodata = np.asarray(self.nodata)
-        is_number = not nodata.size or (nodata.ndim < 2 and nodata.dtype.kind in "iuf" and not np.isnan(nodata).any())
-        is_character = self.separator is None or re.fullmatch(r'[^"#\r\n]', str(self.separator))
         rules = {
-            "separator": (is_character, "one character such as ',' or ';' or a tab"),
-            "decimal": (self.decimal in (None, ".", ","), "'.' or ','"),
-            "header": (self.header in (None, True, False), "true or false"),
-            "missing": (self.missing in ("error", "skip"), "'error' or 'skip'"),
-            "nodata": (is_number, "a number such as -99999, or several"),
+            "separator": (r'[^"#\r\n]', "one character such as ',' or ';' or a tab"),
+            "decimal": ("[.,]", "'.' or ','"),
+            "missing": ("error|skip", "'error' or 'skip'"),
         }
-        for name, (is_valid, what) in rules.items():
-            if not is_valid:
-                raise TableError(f"{name} must be {what}, got {getattr(self, name)!r}")
+        for name, (pattern, what) in rules.items():
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(pattern, value):
+                raise TableError(f"{name} must be {what}, got {value!r}")
 
 
 class Source:
@@ -114,12 +108,8 @@ class Source:
         return next((columns[0] for _, columns in self.blocks([position], _HEAD_LINES)), ())
 
     def notes(self) -> list[str]:
-        """Sentences about what was left out of the rows that `blocks` has given so far."""
+        """Sentences about what the file lacks, and what was left out of the rows that `blocks` has given so far."""
         return []
-
-    def lack(self) -> str:
-        """Why a file that was read can have no rows, as a predicate of the file; empty if it can have some."""
-        return ""
 
 
 @contextmanager
@@ -156,7 +146,8 @@ def text_source(name: str, file: Any, format: TableFormat) -> Source:
 
 def number(cell: object, decimal: str) -> float | None:
     """The value of a cell: NaN if it is missing, None if it is text. Digits are those of ASCII."""
-    text = str(cell).strip().translate(_TO_POINTS[decimal])
+    text = str(cell).strip()
+    text = text.translate(_TO_POINTS) if decimal == "," else text
     return float(text) if _NUMBER.fullmatch(text) else nan if _MISSING.fullmatch(text) else None
 
 
@@ -164,91 +155,79 @@ def numbers(cells: Iterable[Any], decimal: str) -> Array:
     """Values (n,) of cells, NaN for what is no number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
-    return np.array([number(cell, decimal) for cell in cells], dtype=np.float64)
+    texts = list(map(str, cells))
+    if decimal == "." and not _NOT_PLAIN.search("".join(texts)):  # `float` also takes 1_000 and digits of other scripts
+        with suppress(ValueError):
+            return np.array(list(map(float, texts)))
+    return np.array([number(text, decimal) for text in texts], dtype=np.float64)
 
 
-class TextSource(Source):
-    """Separated values. pandas reads a block of records at a time.
+class RowSource(Source):
+    """A file that can be read only once, as a pipe. _rows : number and all cells of each row."""
 
-    pandas fills up short records, cuts long ones, and reads on to the end of the file if a quote is not closed. So the
-    quotes are checked before. Each record gets two more cells: its line, and a mark that must follow the last column.
-    A newline inside of quotes belongs to the cell; the line of such a record is its first, and later lines stay right.
-    """
+    _rows: Iterator[tuple[int, Sequence[Any]]]
+
+    def first_cells(self, position: int) -> Iterable[Any]:
+        """Cells of a column in the first rows; `blocks` gives these rows too."""
+        head = list(islice(self._rows, _HEAD_LINES))
+        self._rows = chain(head, self._rows)
+        return [cells[position] for _, cells in head]
+
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """The numbers of rows (n,), and columns of their cells."""
+        rows = ([number, *[cells[position] for position in positions]] for number, cells in self._rows)
+        while block := list(islice(rows, n_rows)):
+            lines, *columns = zip(*block, strict=True)
+            yield lines, columns
+
+
+class TextSource(RowSource):
+    """Separated values. A record whose quoted cells have newlines has the number of its first line."""
 
     row = "line"
 
     def __init__(self, file: str, binary: "io.BufferedReader[Any]", format: TableFormat) -> None:
         self.file = file
-        text = _decoded(binary)
-        lines = ("\n" if line.lstrip()[:1] in ("", "#") else line for line in _limited(text, file))
+        lines = _checked_lines(_decoded(binary), file)
         n_blank, head = _first_lines(lines)
         if not head:
             raise TableError(f"{file} is empty; give a file with at least one row")
         self._separator, self.decimal = _likely_marks(head, format)
-        self._head, self._longest_line = _cells(head, self._separator), max(map(len, head))
-        check_width(file, max(map(len, self._head), default=0))
-        records = self._marked_records(chain(n_blank * ["\n"], head, lines))
-        _, *names, _ = self._frame([first := next(records)], dtype=object, na_filter=False).iloc[0]
+        records = self._records(chain(n_blank * ["\n"], head, lines))
+        first, names = next(records)
+        check_width(file, len(names))
         is_text = [number(name, self.decimal) is None for name in names]
         self.has_header = any(is_text) if format.header is None else format.header
         self.names = tuple(name.strip() if self.has_header else f"x{k}" for k, name in enumerate(names, start=1))
         self.n_default = len(names)
-        self._records = records if self.has_header else chain([first], records)
+        self._rows = map(self._checked, records if self.has_header else chain([(first, names)], records))
 
-    def first_cells(self, position: int) -> Iterable[Any]:
-        """Cells of a column in the first rows; `blocks` gives these rows too."""
-        return [row[position] for row in self._head[self.has_header :] if len(row) == len(self.names)]
+    def _checked(self, record: tuple[int, list[str]]) -> tuple[int, list[str]]:
+        """A record that has as many cells as there are columns."""
+        line, cells = record
+        if len(cells) != len(self.names):
+            what = f"the number of cells is {len(cells)}, and {len(self.names)} in the first row"
+            raise TableError(f"{self.file}, line {line}: {what}; correct the line or choose another --separator")
+        return record
 
-    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Lines (n,), and columns of numbers, or of text if a cell of the block is no number."""
-        # Long lines come in smaller blocks, so that thousands of unused columns need no memory.
-        n_block, end = min(n_rows, 1 + _BLOCK_CHARACTERS // self._longest_line), len(self.names) + 1
-        used = [position + 1 for position in positions]
-        options = {"names": range(end + 1), "usecols": {0, *used, end}}
-        while records := list(islice(self._records, n_block)):
+    def _records(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+        """First line and cells of each record that is not blank."""
+        normalized = _normalized(lines, self._separator)
+        reader = csv.reader(normalized, delimiter=self._separator, skipinitialspace=True, strict=True)
+        while True:
+            line = reader.line_num + 1
             try:
-                frame = self._frame(records, dtype={0: int, end: object} | dict.fromkeys(used, float), **options)
-            except ValueError:
-                frame = self._frame(records, dtype={0: int, end: object} | dict.fromkeys(used, object), **options)
-            for row in np.flatnonzero(frame[end] != _END):
-                place, n_cells = (
-                    f"{self.file}, line {frame[0][row]}",
-                    len(_cells([records[row]], self._separator)[0]) - 2,
-                )
-                what = f"the number of cells is {n_cells}, and {end - 1} in the first row"
-                raise TableError(f"{place}: {what}; correct the line or choose another --separator")
-            yield frame[0].to_numpy(), [frame[k].to_numpy() for k in used]
-
-    def _frame(self, records: Sequence[str], **options: Any) -> Any:
-        """The cells of records as a data frame."""
-        import pandas as pd
-
-        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
-            options["float_precision"] = "round_trip"  # newer versions always give the nearest float
-        options |= {"sep": self._separator, "decimal": self.decimal, "skipinitialspace": True}
-        options |= {"header": None, "index_col": False, "keep_default_na": False, "na_values": _COMMON_MISSING}
-        return pd.read_csv(io.StringIO("".join(records)), **options)
-
-    def _marked_records(self, lines: Iterable[str]) -> Iterator[str]:
-        """Records between the line where they begin, and the mark of their end."""
-        numbered, mark = enumerate(_normalized(lines, self._separator), start=1), self._separator
-        quotes = _quotes(mark)
-        for start, record in numbered:
-            part = record  # what is not yet checked
-            while '"' in part and ((found := quotes.fullmatch(part)) is None or found[1] is not None):
-                _, line = next(numbered, (0, ""))
-                if found is None or not line or len(record) > csv.field_size_limit():
-                    advice = "close each quote, and double those inside of quotes"
-                    raise TableError(f"{self.file}, line {start}: a quoted cell has no proper end; {advice}")
-                record += line
-                part = f'"{line}'  # the quoted cell goes on
-            if "\0" in record:
-                raise TableError(f"{self.file}, line {start}: a NUL byte is no text; save the table in UTF-8")
-            if record != "\n":
-                yield mark.join([str(start), record.removesuffix("\n"), f"{_END}\n"])
+                cells = next(reader, None)
+            except csv.Error as error:
+                advice = "close each quote, and double those inside of quotes"
+                raise TableError(f"{self.file}, line {line}: a quoted cell has no proper end; {advice}") from error
+            if cells is None:
+                return
+            if cells:
+                yield line, cells
 
 
-class LogSource(Source):
+class LogSource(RowSource):
     """The log of an instrument: depths with their positions and times, as the log gives them.
 
     row : what the numbers of rows count.
@@ -260,27 +239,12 @@ class LogSource(Source):
 
     def __init__(self, file: str, decoder: NmeaDecoder | MavlinkDecoder, log: BinaryIO, row: str) -> None:
         self.file, self._decoder, self.row = file, decoder, row
-        self._rows = decoder.read(log)
-        self._head: list[Row] = []
-
-    def first_cells(self, position: int) -> Iterable[Any]:
-        """Cells of a column in the first rows; `blocks` gives these rows too."""
-        self._head = self._head or list(islice(self._rows, _HEAD_LINES))
-        return [row[position] for row in self._head]
-
-    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
-        """Numbers of lines or packets (n,), and columns of numbers."""
-        rows = chain(self._head, self._rows)
-        while block := list(islice(rows, n_rows)):
-            *columns, lines = zip(*block, strict=True)
-            yield lines, [np.array(columns[position]) for position in positions]
+        self._rows = ((each.line, each) for each in decoder.read(log))
 
     def notes(self) -> list[str]:
-        """One for each reason for which something was left out."""
-        return self._decoder.problems.sentences(self.file, self.row)
-
-    def lack(self) -> str:
-        return self._decoder.lack()
+        """What the log lacks, and each reason for which something was left out."""
+        lack = self._decoder.lack()
+        return [f"{self.file} {lack}"] * bool(lack) + self._decoder.problems.sentences(self.file, self.row)
 
 
 class _Unclosed(io.RawIOBase):
@@ -307,13 +271,15 @@ def _decoded(buffered: "io.BufferedReader[Any]") -> io.TextIOWrapper:
 codecs.register_error("wgpr-latin-1", lambda e: (e.object[e.start : e.end].decode("latin-1"), e.end))  # type: ignore
 
 
-def _limited(text: io.TextIOWrapper, file: str) -> Iterator[str]:
-    """Lines of a text; one that is too long is refused before it is read to its end."""
+def _checked_lines(text: io.TextIOWrapper, file: str) -> Iterator[str]:
+    """Lines of a text, comments as blank lines. One that is too long is refused before it is read to its end."""
     for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE + 1), ""), start=1):
         if len(line) > _LONGEST_LINE:
             what = f"the line has more than {_LONGEST_LINE:,} characters"
             raise TableError(f"{file}, line {number}: {what}; give a table with a line for each row")
-        yield line
+        if "\0" in line:
+            raise TableError(f"{file}, line {number}: a NUL byte is no text; save the table in UTF-8")
+        yield "\n" if line.lstrip()[:1] in ("", "#") else line
 
 
 def check_width(file: str, n_columns: int) -> None:
@@ -333,13 +299,6 @@ def _first_lines(lines: Iterator[str]) -> tuple[int, list[str]]:
 def _normalized(lines: Iterable[str], separator: str) -> Iterable[str]:
     """The lines with one blank between cells, if blanks are the separator."""
     return (" ".join(line.split()) + "\n" for line in lines) if separator == " " else lines
-
-
-def _quotes(separator: str) -> re.Pattern[str]:
-    """What a record with quotes matches; its group is a quoted cell that runs on in the next line."""
-    mark, opened = re.escape(separator), ' *"[^"]*(?:""[^"]*)*'
-    cell = rf'(?:{opened}"|(?! *")[^{mark}\n]*)'
-    return re.compile(rf"(?:{cell}{mark})*(?:{cell}\n?|({opened}))")
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:

@@ -148,23 +148,17 @@ class Table:
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         self.n_rows = self.n_skipped = 0
         self.notes = []
-        lacks: list[str] = []
         for path in self._paths:
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
                     places = _positions(source.names, [self._all_names[k] for k in positions], source.file)
                 yield from self._chunks_of(source, places, chunk_rows)
-                lacks += [f"{source.file} {lack}"] if (lack := source.lack()) else []
                 self.notes += source.notes()
-        if self.n_rows == 0 and lacks:
-            raise TableError(f"{'; '.join([*lacks, *self.notes])}; give a log with positions and depths")
-        self.notes += lacks
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
-            why = "; ".join([why, *self.notes])
             files = ", ".join("standard input" if path == "-" else path for path in self._paths)
-            raise TableError(f"{files}: {why}; give at least one row of numbers")
+            raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give a file with rows of numbers")
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
