@@ -611,23 +611,20 @@ MUTANTS: dict[str, Faults] = {
         ("settings = {**PUBLISHED, **settings}", "settings = {**settings}", "defaults of format 1"),
         ('header.get("stretch", 1.0)', "1.0", "calibration factor of format 2"),
     ],
-    "io/maps.py": [
-        (
-            "ensemble.overview.centres[sources], ensemble.cuts",
-            "ensemble.overview.centres[sources - 1], ensemble.cuts",
-            "centres of other territories",
-        ),
-        (
-            "else ensemble.models[source] for",
-            "else ensemble.models[source - 1] for",
-            "difference takes the wrong territories",
-        ),
-        ("n_rows < 0 or not agree:", "n_rows < 0:", "a branch is an earlier state"),
-        ("len(since) < n_steps or sum(since) == n_rows", "True", "a flushed map is an earlier state"),
-    ],
     "io/territories.py": [
         ("for child in node.children if", "for child in node.children[::-1] if", "children in reverse order"),
         ("[-1 - node.axis if isinstance", "[-1 if isinstance", "all cuts along the first axis"),
+        (
+            "centres[others] = before.overview.centres[sources]",
+            "centres[others] = before.overview.centres[others]",
+            "centres of other territories",
+        ),
+        (
+            "shifts = (sources - np.arange(len(sources)))",
+            "shifts = (np.arange(len(sources)) - sources)",
+            "difference takes the wrong territories",
+        ),
+        ("        parts[name][is_new] = ", "        parts[name][~is_new][:0] = 0 * ", "new points of a difference"),
         (
             "np.maximum(data.precision, _LEAST_COMPACT_PRECISION)",
             "data.precision",

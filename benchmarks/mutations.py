@@ -54,7 +54,6 @@ OTHER_TESTS = {
     "ensemble/territories.py": ["estimators/test_default.py"],
     "ensemble/unite.py": ["fleet/test_merge.py"],
     "io/codec.py": ["test_maps.py"],
-    "io/maps.py": ["test_maps.py", "test_cli.py"],
     "io/territories.py": ["test_maps.py"],
 }
 

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wgpr
-from damage import FORGED, IN_TRANSIT, forged_array
+from damage import FORGED, IN_TRANSIT
 from streams import (
     ALL,
     BATCH,
@@ -41,11 +41,11 @@ from wgpr.ensemble.cuts import Cuts
 from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.territories import Learning, TerritorySettings
 from wgpr.gp.sparse import SparseLearner
-from wgpr.io import container, maps
+from wgpr.io import container
 from wgpr.io.arrays import unpack_models
 from wgpr.io.codec import ESTIMATORS, encode_estimator
 from wgpr.io.container import Contents
-from wgpr.io.territories import unpack_cuts
+from wgpr.io.territories import apply_difference, pack_difference, unpack_cuts
 from wgpr.rules.prediction import Nearest
 
 ROOT = Path(__file__).parents[1]
@@ -674,15 +674,13 @@ def test_differences_after_divisions_and_merges(max_models, n_outputs, tmp_path)
 
 
 def test_a_difference_after_a_merge_gives_territories_other_numbers():
-    model = many_territories()
-    before = model._state.ensemble
+    before = many_territories()._state.ensemble
     learning = Learning(before, TerritorySettings(before.kernel), 0)
     first, second = next(pair for pair in learning._oldest_pairs() if max(pair) < len(before) - 1)
     low, high = sorted((first, second))
     learning._merge(first, second)
     after = learning.territories()
-    merged = model._with_state(replace(model._state, ensemble=after))
-    applied = wgpr.apply(model, wgpr.diff(model, merged))._state.ensemble
+    applied = apply_difference(before, pack_difference(before, after), 2, (), len(after), before.n_learned)
     assert [number for number, model in enumerate(applied.models) if model is not after.models[number]] == [low]
     assert after.models[high] is before.models[-1]
     both = after.models[low]
@@ -731,23 +729,12 @@ def test_a_branch_of_territories_is_no_earlier_state():
         wgpr.apply(one, wgpr.diff(base, other))
 
 
-def with_forged_models(data, before, rng):
-    """A container of a difference whose changed models are forged, and compressed again."""
-    contents = container.decode(data)
-    dictionary = maps._dictionary(before._state, np.cumsum(contents.arrays["sources"]) - 1)
-    models = forged_array(maps._unpacked(contents.arrays["changed"].tobytes(), dictionary), rng)
-    compressor = zlib.compressobj(zdict=dictionary)
-    changed = np.frombuffer(compressor.compress(models) + compressor.flush(), dtype=np.uint8)
-    return container.encode(contents._replace(arrays={**contents.arrays, "changed": changed}))
-
-
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_a_forged_difference_is_refused_or_answers(is_inside):
+def test_a_forged_difference_is_refused_or_answers():
     before, rng = many_territories(), np.random.default_rng(0)
     after = before._with_state(before._state).partial_fit(*rough(300, seed=9))
     data = zlib.decompress(wgpr.diff(before, after))
     for _ in range(100):
-        forged = with_forged_models(data, before, rng) if is_inside else FORGED[rng.integers(2)](data, rng)
+        forged = FORGED[rng.integers(2)](data, rng)
         try:
             applied = wgpr.apply(before, zlib.compress(forged))
         except MapError:

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wgpr.ensemble.ensemble import Ensemble
 from wgpr.ensemble.territories import Territories
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.state import State
-from wgpr.gp.linalg import Indices
-from wgpr.io import container, territories
-from wgpr.io.arrays import Shape, pack_models, read_array, unpack_models
+from wgpr.io import container
+from wgpr.io.arrays import pack_models, unpack_models
 from wgpr.io.codec import (
     decode_estimator,
     decode_progress,
@@ -26,7 +24,8 @@ from wgpr.io.codec import (
     learned_tables,
     read_learned_tables,
 )
-from wgpr.io.container import MAX_BYTES, Arrays, Contents, MapError, require
+from wgpr.io.container import MAX_BYTES, Contents, MapError, require
+from wgpr.io.territories import apply_difference, fingerprints, pack_difference
 
 # A difference is unpacked to so many times its size at most, or to so many bytes if these are more.
 _LARGEST_RATIO, _SMALL_BYTES = 100, 1 << 26
@@ -65,20 +64,10 @@ def diff(old: EnsembleRegressor, new: EnsembleRegressor) -> bytes:
 
     Send it over a slow link and `apply` it to `old`, or to a copy of `old` that was saved with `compact=True`.
     """
-    before, after = old._state, new._state
-    if not _is_earlier(before, after):
-        raise MapError("old is not an earlier state of new (different streams, or old was flushed); send the whole map")
-    numbers = {mark: number for number, mark in enumerate(_fingerprints(before))}
-    sources = np.array([numbers.get(mark, -1) for mark in _fingerprints(after)])
-    header = {"base": _state_fingerprint(before), **encode_progress(after, compact=True).header}
+    difference = _difference(old._state, new._state)
     if tables := [table for table in learned_tables(new) if table not in learned_tables(old)]:
-        header["learned_tables"] = tables
-    arrays = {"sources": np.diff(sources, prepend=-1).astype(np.int32)}
-    if changed := _packed(after, np.flatnonzero(sources < 0), _cuts(before)):
-        compressor = zlib.compressobj(level=9, zdict=_dictionary(before, sources))
-        data = compressor.compress(container.encode(Contents({}, changed))) + compressor.flush()
-        arrays["changed"] = np.frombuffer(data, dtype=np.uint8)
-    return zlib.compress(container.encode(Contents(header, arrays)), level=9)
+        difference.header["learned_tables"] = tables
+    return zlib.compress(container.encode(difference), level=9)
 
 
 def apply(old: Any, difference: bytes) -> Any:
@@ -97,17 +86,17 @@ def apply(old: Any, difference: bytes) -> Any:
     return new
 
 
-def _unpacked(data: bytes, dictionary: bytes = b"") -> bytes:
-    most = min(MAX_BYTES, max(_SMALL_BYTES, _LARGEST_RATIO * len(data)))
-    decompressor = zlib.decompressobj(zdict=dictionary)
+def _unpacked(difference: bytes) -> bytes:
+    most = min(MAX_BYTES, max(_SMALL_BYTES, _LARGEST_RATIO * len(difference)))
+    decompressor = zlib.decompressobj()
     try:
-        unpacked = decompressor.decompress(data, most)
+        data = decompressor.decompress(difference, most)
     except zlib.error as error:
         raise MapError("the difference is damaged; send it again") from error
     if not decompressor.eof:
-        fault = f"has more than {most:,} bytes" if len(unpacked) == most else "is truncated"
+        fault = f"has more than {most:,} bytes" if len(data) == most else "is truncated"
         raise MapError(f"the difference {fault}; send it again")
-    return unpacked
+    return data
 
 
 def _map_error(fault: str, error: Exception, remedy: str) -> MapError:
@@ -119,7 +108,22 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-# The difference of two states of one stream: the models that changed, in the compact form
+# The difference of two states of one stream: the models that learned something, in the compact form
+
+
+def _difference(before: State, after: State) -> Contents:
+    """The models of `after` that learned something since `before`, an earlier state of the same stream."""
+    if not _is_earlier(before, after):
+        raise MapError("old is not an earlier state of new (different streams, or old was flushed); send the whole map")
+    header = {"base": _state_fingerprint(before), **encode_progress(after, compact=True).header}
+    if isinstance(before.ensemble, Territories) and isinstance(after.ensemble, Territories):
+        header["n_models"] = len(after.ensemble)
+        return Contents(header, pack_difference(before.ensemble, after.ensemble))
+    old, new = _fingerprints(before), _fingerprints(after)
+    changed = [number for number, fingerprint in enumerate(new) if old[number : number + 1] != [fingerprint]]
+    models = [after.ensemble.models[number] for number in changed]
+    arrays = pack_models(models, compact=True) if models else {}
+    return Contents(header, {**arrays, "numbers": np.array(changed, dtype=np.int32)})
 
 
 def _updated_state(estimator: EnsembleRegressor, contents: Contents) -> State:
@@ -129,62 +133,17 @@ def _updated_state(estimator: EnsembleRegressor, contents: Contents) -> State:
     if header["base"] != _state_fingerprint(state):
         raise MapError("it was not made for this map")
     progress = decode_progress(contents, n_features, outputs, compact=True)
-    sources = np.cumsum(read_array(arrays, "sources", "i", None)) - 1
-    require(len(sources) > 0 and bool(((sources >= -1) & (sources < len(ensemble))).all()), "sources")
-    if "changed" in arrays:
-        data = _unpacked(arrays["changed"].tobytes(), _dictionary(state, sources))
-        arrays = container.decode(data, "the difference").arrays
-    ensemble = _joined(state, sources, arrays, n_features, outputs, progress["n_seen"])
+    if isinstance(ensemble, Territories):
+        n_models = header["n_models"]
+        require(type(n_models) is int and 0 < n_models <= len(ensemble) + len(arrays["numbers"]), "n_models")
+        ensemble = apply_difference(ensemble, arrays, n_features, outputs, n_models, progress["n_seen"])
+        return replace(state, ensemble=ensemble, **progress)
+    numbers = arrays["numbers"].tolist()
+    models = unpack_models(arrays, state.learner, n_features, outputs, compact=True) if numbers else []
+    for number, model in zip(numbers, models, strict=True):
+        require(0 <= number <= len(ensemble), "numbers")
+        ensemble = ensemble.with_model(model, number if number < len(ensemble) else None)
     return replace(state, ensemble=ensemble, **progress)
-
-
-def _joined(
-    before: State, sources: Indices, arrays: Arrays, n_features: int, outputs: Shape, n_learned: int
-) -> Ensemble | Territories:
-    """The models with these numbers before, and in the place of each -1 the next one of the arrays."""
-    ensemble, is_new, changed = before.ensemble, sources < 0, list[Any]()
-    if isinstance(ensemble, Territories):
-        centres, cuts = ensemble.overview.centres[sources], ensemble.cuts
-        if is_new.any():
-            changed, centres[is_new] = territories.unpack_models(
-                arrays, ensemble.kernel, n_features, outputs, n_learned, compact=True
-            )
-        if "cut_nodes" in arrays or len(sources) != len(ensemble):
-            cuts = territories.unpack_cuts(arrays, n_features, len(sources))
-    elif is_new.any():
-        changed = unpack_models(arrays, before.learner, n_features, outputs, compact=True)
-    require(len(changed) == int(is_new.sum()), "list of models")
-    others = iter(changed)
-    models = [next(others) if source < 0 else ensemble.models[source] for source in sources.tolist()]
-    if isinstance(ensemble, Territories):
-        return Territories.of(models, cuts, centres=centres, n_learned=n_learned)
-    return Ensemble.of(models, n_features)
-
-
-def _packed(state: State, numbers: Indices, known_cuts: Arrays) -> Arrays:
-    """Some models in the compact form, and the cuts between territories unless they are known."""
-    ensemble, models = state.ensemble, [state.ensemble.models[number] for number in numbers.tolist()]
-    if not isinstance(ensemble, Territories):
-        return pack_models(models, compact=True) if models else {}
-    packed = territories.pack_models(models, ensemble.overview.centres[numbers], compact=True) if models else {}
-    cuts = _cuts(state)
-    is_known = known_cuts and all(np.array_equal(cuts[name], known_cuts[name]) for name in cuts)
-    return packed if is_known else packed | cuts
-
-
-def _cuts(state: State) -> Arrays:
-    return territories.pack_cuts(state.ensemble.cuts, compact=True) if isinstance(state.ensemble, Territories) else {}
-
-
-def _dictionary(before: State, sources: Indices) -> bytes:
-    """What the changed models are compressed with: the territories that they replace, which have many of their points.
-
-    Sparse models have none, because their compact form is computed anew and may differ in the last bit.
-    """
-    if not isinstance(before.ensemble, Territories):
-        return b""
-    replaced = np.setdiff1d(np.arange(len(before.ensemble)), sources)
-    return container.encode(Contents({}, _packed(before, replaced, {})))
 
 
 def _is_earlier(before: State, after: State) -> bool:
@@ -196,22 +155,22 @@ def _is_earlier(before: State, after: State) -> bool:
     n_steps, n_rows = after.n_steps - before.n_steps, after.ensemble.n_learned - before.ensemble.n_learned
     if n_steps < 0 or n_rows < 0 or not agree:
         return False
-    # The batches since must account for all rows learned since.
+    if isinstance(before.ensemble, Territories):
+        return True
+    pairs = zip(_fingerprints(before), _fingerprints(after), strict=False)
+    only_grew = all(old == new or old[0] < new[0] for old, new in pairs)
+    # The steps since must account for all rows learned since.
     since = [record.n_samples for number, record in later.items() if number >= before.n_steps]
-    return isinstance(before.ensemble, Territories) or len(since) < n_steps or sum(since) == n_rows
+    has_all = len(before.ensemble) <= len(after.ensemble)
+    return has_all and only_grew and (len(since) < n_steps or sum(since) == n_rows)
 
 
-def _fingerprints(state: State) -> list[tuple[int, bytes]]:
+def _fingerprints(state: State) -> list[tuple[int, Any]]:
     """Of each model, rows seen and what else tells it from others; the same in the full and the compact form."""
-    if not isinstance(state.ensemble, Territories):
-        numbers = [np.append(model.centre, model.log_evidence).astype(np.float32) for model in state.ensemble.models]
-        return [(model.n_seen, mark.tobytes()) for model, mark in zip(state.ensemble.models, numbers, strict=True)]
-    marks = []
-    for territory, centre in zip(state.ensemble.models, state.ensemble.overview.centres, strict=True):
-        arrays = territories.pack_models([territory], centre[np.newaxis], compact=True)
-        data = b"".join(arrays[name].tobytes() for name in sorted(arrays))
-        marks.append((territory.n_seen, blake2b(data, digest_size=8).digest()))
-    return marks
+    if isinstance(state.ensemble, Territories):
+        return list(fingerprints(state.ensemble))
+    numbers = [np.append(model.centre, model.log_evidence).astype(np.float32) for model in state.ensemble.models]
+    return [(model.n_seen, mark.tobytes()) for model, mark in zip(state.ensemble.models, numbers, strict=True)]
 
 
 def _stream(state: State) -> tuple[int, bytes]:

@@ -5,18 +5,22 @@ form keeps every bit. The compact form is float32 and holds what prediction need
 The tree of cuts is a list of its nodes, each before its children: a territory is its number, a cut is -1 - axis.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpr.ensemble.cuts import Cuts, Node
 from wgpr.ensemble.territories import Territories
 from wgpr.ensemble.territory import Territory
 from wgpr.gp.kernels import Kernel
-from wgpr.gp.linalg import Array
+from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.pseudodata import PseudoData
-from wgpr.io.arrays import Reader, Shape, read_array, split, to_32_bits
-from wgpr.io.container import Arrays, require
+from wgpr.io.arrays import Reader, Shape, read_array, rounded, split, to_32_bits
+from wgpr.io.container import Arrays, MapError, require
 
 # Larger hyperparameters, or smaller than the inverse, and such precisions would leave the range of float64 in products.
 # Inputs are at most 1e60 (`Units`), and length-scales a hundred times as long.
@@ -162,3 +166,122 @@ def unpack_cuts(arrays: Arrays, n_features: int, n_models: int) -> Node:
     root = tree(0)
     require(next(codes, None) is None, "array cut_nodes")
     return root
+
+
+# What changed between two states of the same stream
+
+
+def fingerprints(territories: Territories) -> list[tuple[int, str]]:
+    """Of each territory, rows seen and a hash of all that a compact map holds of it: full and compact form agree."""
+    marks = []
+    for territory, centre in zip(territories.models, territories.overview.centres, strict=True):
+        arrays = pack_models([territory], centre[None], compact=True)
+        data = b"".join(arrays[name].tobytes() for name in sorted(arrays))
+        marks.append((territory.n_seen, blake2b(data, digest_size=8).hexdigest()))
+    return marks
+
+
+def pack_difference(before: Territories, after: Territories) -> Arrays:
+    """What `after` has and `before` has not: changed territories without points that are known, and changed cuts.
+
+    numbers : of the changed territories; shifts : of the others, their number before minus that after.
+    known : of each point of a changed territory, its place among all points before, or -1; as differences.
+    """
+    old = {mark: number for number, mark in enumerate(fingerprints(before))}
+    sources = np.array([old.get(mark, -1) for mark in fingerprints(after)], dtype=np.int64)
+    changed = np.flatnonzero(sources < 0)
+    shifts = (sources - np.arange(len(sources)))[sources >= 0]
+    arrays: Arrays = {"numbers": changed.astype(np.int32)}
+    arrays |= {"shifts": shifts.astype(np.int32)} if shifts.any() else {}
+    if len(changed):
+        models = pack_models(
+            [after.models[number] for number in changed], after.overview.centres[changed], compact=True
+        )
+        known = _known_points(before, models["inputs"], models["values"])
+        is_new = known < 0
+        models |= {"inputs": models["inputs"][is_new], "values": models["values"][is_new]}
+        arrays |= models | {"known": np.diff(known, prepend=0).astype(np.int32)}
+    return arrays | _changed_cuts(before, after)
+
+
+def apply_difference(
+    before: Territories, arrays: Arrays, n_features: int, outputs: Shape, n_models: int, n_learned: int
+) -> Territories:
+    """The territories after a difference."""
+    numbers = read_array(arrays, "numbers", "i", None)
+    is_order = bool((np.diff(numbers) > 0).all() and (numbers >= 0).all() and (numbers < n_models).all())
+    require(is_order and n_models - len(numbers) <= len(before), "numbers")
+    others = np.setdiff1d(np.arange(n_models), numbers)
+    sources = others + (read_array(arrays, "shifts", "i", len(others)) if "shifts" in arrays else 0)
+    require(bool(((sources >= 0) & (sources < len(before))).all()), "shifts")
+    models: dict[int, Territory] = {n: before.models[s] for n, s in zip(others.tolist(), sources.tolist(), strict=True)}
+    centres = np.empty((n_models, n_features))
+    centres[others] = before.overview.centres[sources]
+    if len(numbers):
+        arrays = {**arrays, **_all_points(before, arrays, n_features, outputs)}
+        kernel = before.models[0].kernel
+        changed, centres[numbers] = unpack_models(arrays, kernel, n_features, outputs, n_learned, compact=True)
+        models |= dict(zip(numbers.tolist(), changed, strict=True))
+    arrays = {**arrays, **_all_cuts(before, arrays, n_models)}
+    cuts = unpack_cuts(arrays, n_features, n_models) if "cut_nodes" in arrays else before.cuts
+    require("cut_nodes" in arrays or n_models == len(before), "array cut_nodes")
+    in_order = [models[number] for number in range(n_models)]
+    return Territories.of(in_order, cuts, centres=centres, n_learned=n_learned)
+
+
+def _changed_cuts(before: Territories, after: Territories) -> Arrays:
+    """The cuts, if they have changed, compressed by what they have in common with those before."""
+    old, new = (pack_cuts(each.cuts, compact=True) for each in (before, after))
+    if all(np.array_equal(old[name], new[name]) for name in new):
+        return {}
+    changed: Arrays = {}
+    for name, array in new.items():
+        compressor = zlib.compressobj(9, zdict=old[name].tobytes())
+        changed[f"{name}_change"] = np.frombuffer(
+            compressor.compress(array.tobytes()) + compressor.flush(), dtype=np.uint8
+        )
+    return changed
+
+
+def _all_cuts(before: Territories, arrays: Arrays, n_models: int) -> Arrays:
+    """The arrays of cuts that a difference has compressed; none if they did not change."""
+    old = pack_cuts(before.cuts, compact=True)
+    changed = [name for name in old if f"{name}_change" in arrays]
+    require(len(changed) in (0, len(old)), "arrays of cuts")
+    return {name: _decompressed(arrays[f"{name}_change"], old[name], 2 * n_models, name) for name in changed}
+
+
+def _decompressed(change: NDArray[Any], old: NDArray[Any], n_most: int, name: str) -> NDArray[Any]:
+    """An array of at most `n_most` numbers, compressed with an old one as dictionary."""
+    decompressor = zlib.decompressobj(zdict=old.tobytes())
+    try:
+        data = decompressor.decompress(change.tobytes(), n_most * old.itemsize + 1)
+    except zlib.error as error:
+        raise MapError(f"array {name} is damaged") from error
+    require(decompressor.eof and not decompressor.unused_data and len(data) % old.itemsize == 0, f"array {name}")
+    return np.frombuffer(data, dtype=old.dtype)
+
+
+def _points(territories: Territories) -> PseudoData:
+    return PseudoData.union(*(model.data for model in territories.models))
+
+
+def _known_points(before: Territories, Z: Array, t: Array) -> Indices:
+    """Which of all points before has this place and these values in float32, -1 for none: (m,)."""
+    points = _points(before)
+    rows = np.concatenate([rounded(points.Z), rounded(points.t)], axis=1).astype(np.float32)
+    number_of = {row.tobytes(): number for number, row in enumerate(rows)}
+    wanted = np.concatenate([Z, t], axis=1)
+    return np.array([number_of.get(row.tobytes(), -1) for row in wanted], dtype=np.int64)
+
+
+def _all_points(before: Territories, arrays: Arrays, n_features: int, outputs: Shape) -> Arrays:
+    """Places and values of all points of the changed territories, known and new."""
+    points, k = _points(before), outputs[0] if outputs else 1
+    known = np.cumsum(read_array(arrays, "known", "i", None))
+    require(bool(((known >= -1) & (known < len(points))).all()), "array known")
+    is_new = known < 0
+    parts: Arrays = {"inputs": points.Z[known], "values": points.t[known]}
+    for name, size in (("inputs", n_features), ("values", k)):
+        parts[name][is_new] = read_array(arrays, name, "f", int(is_new.sum()), size)
+    return parts
