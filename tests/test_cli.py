@@ -23,6 +23,7 @@ from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
+from wgpr.cli.columns import are_other_places, column_of_log
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.lines import LineError
 from wgpr.cli.options import METHOD_NAMES
@@ -788,6 +789,34 @@ def test_degrees_that_their_names_do_not_tell_are_told_by_fit(wgpr):
     assert "look like" not in wgpr("fit", "units.csv", "-o", "a.map")[2]
 
 
+@pytest.mark.parametrize(
+    ("names", "others"),
+    [
+        ("lon,lat", "east_m,north_m"),
+        ("Long.,lat deg", "utm_east,NORTHING_UTM"),
+        ("lon_wgs84,lat_wgs84", "East [m],NorthM"),
+    ],
+)
+def test_degrees_and_metres_are_told_apart_by_their_names(names, others):
+    names, others = names.split(","), others.split(",")
+    assert are_other_places(names, others)
+    assert are_other_places(others, names)
+    assert not are_other_places(names, names)
+    assert not are_other_places(others, others)
+
+
+@pytest.mark.parametrize("name", ["depth", "depth_m", "DepthM", "Depth [m]", "depth_ft"])
+def test_a_target_of_logs_may_have_a_unit(name):
+    assert column_of_log(name) == "depth"
+
+
+def test_a_wrong_name_of_the_target_is_an_error_of_stream(wgpr):
+    code, out, said = wgpr("stream", "a.map", "--y", "depht", stdin=survey(30).to_csv(index=False))
+    assert (code, out) == (1, "")
+    assert "is a header without depht: it has east, north, depth; correct --y" in said
+    assert not Path("a.map").exists()
+
+
 def test_a_flipped_sign_is_told_by_update(wgpr):
     rows, more = survey(110).assign(depth=lambda rows: 20.0 + rows["depth"]), survey(60, seed=1)
     rows.to_csv("monday.csv", index=False)
@@ -796,6 +825,9 @@ def test_a_flipped_sign_is_told_by_update(wgpr):
         more.assign(depth=sign * (20.0 + more["depth"])).to_csv("more.csv", index=False)
         code, _, said = wgpr("update", "a.map", "more.csv", "-o", "b.map")
         assert (code, "values of 'depth' have another sign" in said) == (0, is_told), said
+    many = more.sample(2000, replace=True, random_state=0)
+    many["depth"] = -20.0 - many["depth"]
+    assert wgpr("update", "a.map", "-", "-o", "b.map", stdin=many.to_csv(index=False))[2].count("another sign") == 1
     more.assign(depth=-0.1).to_csv("more.csv", index=False)  # no value of the map is like these with another sign
     assert "another sign" not in wgpr("update", "a.map", "more.csv", "-o", "b.map")[2]
 

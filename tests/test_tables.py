@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wgpr.cli.columns import columns_to_learn
-from wgpr.io.sources import number
+from wgpr.io.sources import number, text_source
 from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 
 SKIP = TableFormat(missing="skip")
@@ -205,12 +205,26 @@ def test_lines_are_counted_through_quotes_comments_and_blocks(file):
     "option",
     [
         *({"separator": ",,"}, {"separator": ""}, {"separator": "#"}, {"decimal": ";"}, {"missing": "ignore"}),
+        *({"header": "yes"}, {"nodata": "x"}, {"nodata": [1, float("nan")]}, {"nodata": [[1]]}, {"nodata": True}),
     ],
 )
 def test_options_are_checked(option):
     (name,) = option
     with pytest.raises(TableError, match=f"{name} must be"):
         TableFormat(**option)
+
+
+def test_a_cell_may_be_as_long_as_a_line(file):
+    chunk = next(Table([file(f"a,note\n1,{200_000 * 'x'}\n2,y\n")]).chunks(["a"]))
+    assert chunk.values.ravel().tolist() == [1.0, 2.0]
+
+
+def test_rows_of_many_columns_are_read_in_smaller_blocks():
+    names = ",".join(f"c{column}" for column in range(2000))
+    text = f"{names}\n" + 300 * f"{','.join(2000 * '1')}\n"
+    source = text_source("a.csv", io.BufferedReader(io.BytesIO(text.encode())), TableFormat())
+    sizes = [len(lines) for lines, _ in source.blocks(range(2000), 10_000)]
+    assert sizes == [100, 100, 100]
 
 
 # Numbers

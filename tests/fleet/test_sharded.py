@@ -387,3 +387,24 @@ def test_it_can_be_cloned():
     fleet = clone(ShardedRegressor(WGPRegressor(max_models=50), n_shards=3))
     assert fleet.n_shards == 3
     assert fleet.estimator.max_models == 50
+
+
+def test_rows_of_a_batch_whose_sending_is_interrupted_are_kept(here):
+    X, y = survey(9000)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order], y[order]
+    with ShardedRegressor(n_shards=3) as fleet:
+        fleet.prepare(X[::5], y[::5])
+        fleet.partial_fit(X[:30], y[:30])
+        engine, call = here[1], here[1].call
+
+        def interrupted(worker, method, *arguments):
+            if method == "take":
+                raise KeyboardInterrupt
+            return call(worker, method, *arguments)
+
+        engine.call = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            fleet.partial_fit(X[30:], y[30:])
+        engine.call = call
+        assert fleet.collect().n_samples_seen_ == len(y)

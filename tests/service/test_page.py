@@ -552,6 +552,18 @@ def test_the_map_that_was_chosen_last_is_shown(open_page):
     assert page.title().startswith("ocean")
 
 
+def test_first_rows_of_an_empty_map_do_not_take_back_a_choice(open_page, service):
+    path = make_map(service.client, "new")
+    page, held = open_page("new"), []
+    page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")
+    page.route("**/maps/lake", lambda route: held.append(route), times=1)
+    page.select_option("#maps", "lake")
+    learn(service.client, path, survey(50))
+    page.wait_for_timeout(500)
+    held[0].continue_()
+    page.wait_for_function("() => document.title.startsWith('lake')")
+
+
 def test_an_empty_map_says_so(open_page):
     page = open_page("empty")
     page.wait_for_function("() => document.querySelector('#message').innerText.includes('nothing yet')")

@@ -1,12 +1,16 @@
 """Which columns are the inputs, and which is the target: as the user says, or by their order."""
 
+import re
 from collections.abc import Sequence
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
 from wgpr.io.tables import Table, TableError
-from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING, Label
+from wgpr.labels import EASTING, LATITUDE, LONGITUDE, NORTHING
+
+# Units and systems in the names of columns.
+_UNITS = re.compile(r"\b(?:m|km|cm|mm|ft|nm|deg|degrees?|dd|rad|utm|wgs84)\b")
 
 # Columns of an instrument's log, and the names that they may have in a map.
 _OF_LOGS = {
@@ -82,16 +86,24 @@ def are_other_places(names: Sequence[str], others: Sequence[str]) -> bool:
 
 def are_named(names: Sequence[str], x: str, y: str) -> bool:
     """Whether one of the names matches the pattern `x`, and one the pattern `y`."""
-    return all(any(Label.parsed(name).is_one_of(pattern) for name in names) for pattern in (x, y))
+    words = [_words(name) for name in names]
+    return all(any(re.fullmatch(pattern, word) for word in words) for pattern in (x, y))
 
 
 def column_of_log(name: str) -> str | None:
     """The column of an instrument's log that a name stands for: longitude, latitude, depth or time."""
-    return next((column for column, pattern in _OF_LOGS.items() if Label.parsed(name).is_one_of(pattern)), None)
+    words = _words(name)
+    return next((column for column, pattern in _OF_LOGS.items() if re.fullmatch(pattern, words)), None)
 
 
 def _has_no_header(table: Table) -> bool:
     return all(name == f"x{place}" for place, name in enumerate(table.names, start=1))
+
+
+def _words(name: str) -> str:
+    """The words of a name without units: "east" for "East [m]", "east_m" and "EastM"."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[\[(].*", "", name))
+    return _UNITS.sub("", re.sub(r"[\W_]+", " ", spaced.lower())).strip()
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -57,7 +57,7 @@ def fleet_of(
 
     if not knows_rows_at_once(model):
         raise UsageError("--shards is for the default method, and this is another; leave out --shards or --method")
-    with opt.errors_of_usage("--"):
+    with opt.errors_of_usage():
         fleet = ShardedRegressor(
             cast(Any, model), n_shards=shards, engine=engine, address=address or None, folder=folder
         )

@@ -81,12 +81,19 @@ class LineParser:
 
     inputs, target : names of the columns; those that are not given are taken from the first line.
     weight : name of the column of weights, empty if there is none.
+    needs_target : whether a header without the target is an error. Otherwise lines below it are queries.
     """
 
     def __init__(
-        self, inputs: Sequence[str] | None, target: str | None, nodata: Sequence[float] = (), weight: str = ""
+        self,
+        inputs: Sequence[str] | None,
+        target: str | None,
+        nodata: Sequence[float] = (),
+        weight: str = "",
+        *,
+        needs_target: bool = False,
     ) -> None:
-        self.weight = weight
+        self.weight, self._needs_target = weight, needs_target
         self.given = list(inputs or ()), target
         self.inputs, self.target = self.given
         self._header: list[str] = []
@@ -138,6 +145,9 @@ class LineParser:
         self.inputs, self.weight = inputs, weight
         rest = [name for name in names if name not in (*inputs, weight)]
         self.target = _name_of(self.target or "", names) or (rest[0] if len(rest) == 1 else None)
+        if self._needs_target and self.target not in names:
+            remedy = "correct --y, or leave it out if all lines are queries"
+            raise HeaderError(f"is a header without {self.target}: it has {', '.join(names)[:500]}; {remedy}")
         self._header = names
         self._warn_without_target(names)
 

@@ -47,17 +47,21 @@ class TableCheck:
         check_size(chunk)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
-        self._check_repetition(without_weights)
+        is_new_file = chunk.file not in self._files
+        if is_new_file:
+            self._check_repetition(without_weights)
         if self._known is not None:
-            self._check_sign(chunk, rows[:, -1], self._known.low[-1], self._known.high[-1])
             for fault, n_more in self._known.faults(rows):
                 self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
+            if is_new_file:
+                self._check_sign(chunk, rows[:, -1], self._known.low[-1], self._known.high[-1])
         else:
             X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
             order = np.argsort(np.column_stack([X, rows[:, -1]]), axis=0)
             ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
             self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
+        self._files.add(chunk.file)
         return chunk
 
     def add_of_pipe(self, chunk: Chunk) -> Chunk:
@@ -112,20 +116,18 @@ class TableCheck:
 
     def _check_repetition(self, chunk: Chunk) -> None:
         """Tell a file that begins with rows that were learned before."""
-        if chunk.file in self._files:
-            return
-        self._files.add(chunk.file)
         if n_rows := begins_alike(chunk.values, self._learned):
             remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {self._skip + n_rows})"
             fault = f"{chunk.file} begins with rows that the map has learned before"
             self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
 
     def _check_sign(self, chunk: Chunk, y: Array, low: float, high: float) -> None:
-        """Tell targets (n,) that are in the known range, from low to high, only with the other sign."""
+        """Tell a file whose first targets (n,) are in the known range, from low to high, only with the other sign."""
         if len(y) >= MIN_KNOWN and low * high > 0 and (y * low < 0).all() and low <= -y.mean() <= high:
             name = chunk.names[len(chunk.names) - 1 - self.has_weights]
-            fault = f"{chunk.file}: all values of {name!r} have another sign than those of the map"
-            self._tell(f"{fault}; they are learned as they are; correct them if that is wrong", is_error=False)
+            fault = f"{chunk.file}: the first values of {name!r} have another sign than those of the map"
+            remedy = "they are learned as they are; if that is wrong, correct them and update the map of before (MAP~)"
+            self._tell(f"{fault}; {remedy}", is_error=False)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:
         if (fault := first_outside(X, self._coordinates, self._known)) is not None:

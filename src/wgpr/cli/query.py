@@ -251,5 +251,6 @@ def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> I
 
 def _inform_outside(n_outside: int, n_places: int) -> None:
     if n_outside:
-        part = "all" if n_outside == n_places else f"{n_outside / n_places:.0%}"
+        fraction = n_outside / n_places
+        part = "all" if fraction == 1.0 else f"{fraction:.0%}" if fraction >= 0.01 else "less than 1%"
         inform(f"{part} of the places are outside of the range of the data, where little is known")

@@ -67,8 +67,8 @@ def serve(
         log_to_standard_error("INFO" if log else "WARNING")
 
         def tell(catalogue: Any, url: str) -> None:
-            maps = format_count(len(catalogue.maps), "map")
-            inform(f"serving {maps} of {folder} at {url} (see also {url}/docs); Ctrl-C stops")
+            what = "a simulated survey" if demo else f"{format_count(len(catalogue.maps), 'map')} of {folder}"
+            inform(f"serving {what} at {url} (see also {url}/docs); Ctrl-C stops")
             _tell_other_maps(folder)
 
         limits = Limits(rows_waiting=max_waiting)

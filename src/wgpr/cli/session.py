@@ -62,7 +62,7 @@ class StreamOptions:
         inputs, target = self.inputs, self.target
         if self.is_log:
             inputs, target = inputs or COLUMNS[:2], target or COLUMNS[2]
-        return LineParser(inputs, target, self.nodata, self.weight)
+        return LineParser(inputs, target, self.nodata, self.weight, needs_target=bool(self.target))
 
     def parser_of_map(self, name: str, inputs: Sequence[str], target: str, weight: str = "") -> LineParser:
         """A parser for a map with these columns, whose names in the stream may be others."""
@@ -75,7 +75,8 @@ class StreamOptions:
                 remedy = "name them in this order" if is_turned else "convert the data"
                 raise UsageError(f"--x {said}: {name} has {own}; {remedy}, or learn them as they are (--force)")
             inform(f"{said} are learned as {own} of {name}")
-        return LineParser(self.inputs or inputs, self.target or target, self.nodata, self.weight or weight)
+        columns, weight = (self.inputs or inputs, self.target or target), self.weight or weight
+        return LineParser(*columns, self.nodata, weight, needs_target=bool(self.target))
 
 
 class Session(ABC):

@@ -109,6 +109,7 @@ class Coordinator:
             district, part = self._districts[number], rows[owners == number]
             district.waiting.append(part)
             district.n_rows += len(part)
+        for district in self._districts:  # all rows wait before one is sent: if that fails, none is lost
             if district.n_waiting >= _PARCEL:
                 self._dispatch(district)
         if perf_counter() - self._looked_at > _INTERVAL:

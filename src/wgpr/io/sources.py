@@ -45,6 +45,7 @@ _HEAD_CHARACTERS = 100_000
 _HEAD_BYTES = 1000
 _LONGEST_LINE = 1 << 20
 _MOST_COLUMNS = 20_000
+_MOST_CELLS = 200_000
 # An archive is unpacked to so many times its size at most, or to so many bytes if these are more.
 _LARGEST_RATIO, _LARGE_ARCHIVE = 200, 1 << 28
 _PARQUET_BUFFER = 2**20  # without it pyarrow holds a whole group of rows in memory, which may be the whole file
@@ -78,8 +79,13 @@ class TableFormat:
         }
         for name, (pattern, what) in rules.items():
             value = getattr(self, name)
-            if value is not None and not re.fullmatch(pattern, value):
+            if value is not None and not re.fullmatch(pattern, str(value)):
                 raise TableError(f"{name} must be {what}, got {value!r}")
+        if self.header not in (None, True, False):
+            raise TableError(f"header must be true or false, got {self.header!r}")
+        nodata = np.asarray(self.nodata)
+        if nodata.size and (nodata.ndim > 1 or nodata.dtype.kind not in "iuf" or np.isnan(nodata).any()):
+            raise TableError(f"nodata must be a number such as -99999, or several, got {self.nodata!r}")
 
 
 class Source:
@@ -167,16 +173,21 @@ class RowSource(Source):
 
     _rows: Iterator[tuple[int, Sequence[Any]]]
 
+    @property
+    def _most_rows(self) -> int:
+        """Rows that may be in memory as text."""
+        return max(1, _MOST_CELLS // len(self.names))
+
     def first_cells(self, position: int) -> Iterable[Any]:
         """Cells of a column in the first rows; `blocks` gives these rows too."""
-        head = list(islice(self._rows, _HEAD_LINES))
+        head = list(islice(self._rows, min(_HEAD_LINES, self._most_rows)))
         self._rows = chain(head, self._rows)
         return [cells[position] for _, cells in head]
 
     def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
         """The numbers of rows (n,), and columns of their cells."""
         rows = ([number, *[cells[position] for position in positions]] for number, cells in self._rows)
-        while block := list(islice(rows, n_rows)):
+        while block := list(islice(rows, min(n_rows, self._most_rows))):
             lines, *columns = zip(*block, strict=True)
             yield lines, columns
 
@@ -212,6 +223,7 @@ class TextSource(RowSource):
 
     def _records(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         """First line and cells of each record that is not blank."""
+        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_LINE))  # `_checked_lines` refuses longer ones
         normalized = _normalized(lines, self._separator)
         reader = csv.reader(normalized, delimiter=self._separator, skipinitialspace=True, strict=True)
         while True:

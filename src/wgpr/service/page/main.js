@@ -25,7 +25,7 @@ async function showMaps() {
   select.replaceChildren(...maps.map(({ name }) => new Option(name, name, false, name === state.name)));
   select.disabled = !maps.length;
   if (!maps.length) message("There is no map yet.\nMake one with PUT /maps/NAME, or wgpr stream --to.");
-  const wanted = decodeURIComponent(location.hash.slice(1));
+  const wanted = state.opening ?? decodeURIComponent(location.hash.slice(1));
   if (!state.name && maps.length) await open(maps.some(({ name }) => name === wanted) ? wanted : maps[0].name);
 }
 
@@ -215,7 +215,10 @@ function receive(kind, event) {
 
 function learned(event) {
   const { summary } = state;
-  if (!summary.axes) return open(summary.name); // these are its first rows
+  if (!summary.axes) { // these are its first rows
+    if (state.opening === state.name) open(state.name);
+    return;
+  }
   const extent = Object.fromEntries(summary.inputs.map((name, index) => [name, event.extent[index]]));
   Object.assign(summary, describe({ ...summary, ...event, name: summary.name, extent }));
   showNumbers(summary);
