@@ -598,6 +598,16 @@ def test_a_phone_shows_the_map_above_the_numbers_without_scrolling_sideways(open
     assert sum(map(int, re.findall(r"\d+", dark)[:3])) < 150
 
 
+def test_a_tap_shows_the_value_under_the_finger(open_page):
+    page = open_page("lake", viewport={"width": 390, "height": 844}, has_touch=True)
+    wait_until_drawn(page)
+    box = page.locator("#view").bounding_box()
+    page.touchscreen.tap(box["x"] + 0.4 * box["width"], box["y"] + 0.45 * box["height"])
+    page.wait_for_function("() => document.querySelector('#value').dataset.mean")
+    page.wait_for_timeout(300)
+    assert page.locator("#where").inner_text().lower() == "under the pointer"
+
+
 def test_the_page_comes_back_when_the_service_is_started_again(browser, tmp_path):
     with running(tmp_path) as first:
         learn(first.client, make_map(first.client, "lake"), survey(100))

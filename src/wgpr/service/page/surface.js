@@ -45,10 +45,11 @@ export class Surface {
     element.addEventListener("pointerdown", stop);
     element.addEventListener("wheel", stop, { passive: true });
     element.addEventListener("keydown", (event) => { if (event.key !== "Tab") stop(); });
-    this.map.on("mousemove", ({ latlng }) => pointed(latlng.lng, latlng.lat));
+    this.map.on("mousemove click", ({ latlng }) => pointed(latlng.lng, latlng.lat)); // a tap is a click
     this.map.on("mouseout", () => pointed(null, null));
-    element.addEventListener("focus", () => this._pointAtCentre(pointed));
-    this.map.on("moveend", () => { if (document.activeElement === element) this._pointAtCentre(pointed); });
+    const pointAtCentre = () => { if (element.matches(":focus-visible")) this._pointAtCentre(pointed); }; // by keys only
+    element.addEventListener("focus", pointAtCentre);
+    this.map.on("moveend", pointAtCentre);
     element.setAttribute("aria-label", "Map; arrow keys move it, plus and minus zoom, the value is that at the centre");
     this.fit();
   }
