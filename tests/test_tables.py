@@ -409,6 +409,7 @@ def test_files_that_cannot_be_read(tmp_path, file, monkeypatch):
     assert message(str(tmp_path / "no.csv")) == "no.csv does not exist; check the name and the folder"
     assert "is a folder; name the files in it" in message(str(tmp_path))
     kinds = ".csv, .tsv, .txt, .xyz, .csv.gz, .tsv.gz, .txt.gz, .xyz.gz, .parquet, .npz, .nmea, .nmea.gz, .log, .tlog"
+    assert message(file("", "lake.map")) == "lake.map is a map and no table; name the map first, and then the tables"
     assert message(file("", "a.docx")).startswith(f"a.docx cannot be read here: its name ends with none of {kinds}; ")
     path = file(DIALECTS["commas"])
     monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))

@@ -1,5 +1,6 @@
 """Learning of tables. Rows are checked before they are learned; what is learned is saved if interrupted."""
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -157,7 +158,8 @@ def learn_table(
     writer.save(model)
     if stopped_by:
         weight = f" --weight {columns[-1]}" if has_weights else ""
-        advice = f"to go on: wgpr update {writer.path} DATA --skip {skip + n_rows}{weight}"
+        data = shlex.join(table.paths)
+        advice = f"to go on: wgpr update {shlex.quote(str(writer.path))} {data} --skip {skip + n_rows}{weight}"
         raise TableError(f"{stopped_by}; what is learned is saved; {advice}")
 
 

@@ -80,7 +80,7 @@ class Table:
     def __init__(self, paths: Sequence[str], format: TableFormat | None = None) -> None:
         if not paths:
             raise TableError("there is no file to read; name at least one")
-        self._paths, self._format = tuple(paths), format or TableFormat()
+        self.paths, self._format = tuple(paths), format or TableFormat()
         self.is_pipe = "-" in paths
         self.n_rows = self.n_skipped = 0
         self.notes: list[str] = []
@@ -105,16 +105,16 @@ class Table:
 
     def peek(self, names: Sequence[str]) -> dict[str, Array]:
         """Values (n,) of columns in the first rows, NaN for what is no number; `chunks` gives these rows too."""
-        with self._opened(self._paths[0]) as source:
+        with self._opened(self.paths[0]) as source:
             return {name: numbers(source.first_cells(source.names.index(name)), source.decimal) for name in names}
 
     def _check_columns(self) -> None:
         """Find the names, and that all files have them."""
-        with self._opened(self._paths[0]) as first:
+        with self._opened(self.paths[0]) as first:
             self._first_file, self._all_names, self.crs = first.file, first.names, first.crs
             self.names = first.names[: first.n_default]
             self.is_log = isinstance(first, LogSource)
-        for path in self._paths[1:]:
+        for path in self.paths[1:]:
             with self._opened(path) as other:
                 if sorted(other.names) != sorted(first.names):
                     differ = f"has the columns {_listed(other.names)}, but {first.file} has {_listed(first.names)}"
@@ -148,7 +148,7 @@ class Table:
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         self.n_rows = self.n_skipped = 0
         self.notes = []
-        for path in self._paths:
+        for path in self.paths:
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
@@ -157,7 +157,7 @@ class Table:
                 self.notes += source.notes()
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
-            files = ", ".join("standard input" if path == "-" else path for path in self._paths)
+            files = ", ".join("standard input" if path == "-" else path for path in self.paths)
             raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give a file with rows of numbers")
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
@@ -198,7 +198,9 @@ def expand(patterns: Iterable[str]) -> list[str]:
         is_name = pattern == "-" or os.path.exists(pattern)
         paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
-            raise TableError(f"no file matches {pattern}; check the name and the folder")
+            raise TableError(
+                f"no file matches {pattern}; check it, and separate names of columns by commas (--x east,north)"
+            )
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
     return found
 
@@ -251,6 +253,8 @@ def _check_file(path: str) -> None:
         raise TableError(f"{path} is a folder; name the files in it, such as {os.path.join(path, '*.csv')}")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist; check the name and the folder")
+    if path.lower().endswith(".map"):
+        raise TableError(f"{path} is a map and no table; name the map first, and then the tables")
     if not path.lower().endswith(_READABLE):
         raise TableError(f"{path} cannot be read here: its name ends with none of {_listed(_READABLE)}; {_CONVERSION}")
 
