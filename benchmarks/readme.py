@@ -20,7 +20,7 @@ SURVEY_MARKERS = "<!-- measured by benchmarks/surveys.py -->", "<!-- end of surv
 MANY_MARKERS = "<!-- measured by benchmarks/many_surveys.py -->", "<!-- end of many surveys -->"
 COMPARISON = ROOT / "docs/scale.md"
 COMPARISON_MARKERS = "<!-- measured by benchmarks/compare.py -->", "<!-- end of compare -->"
-REPORT, REPORT_MARKERS = ROOT / "docs/results/report.md", ("**RMSE on what was held out", "**RMSE on single rows")
+REPORT, REPORT_MARKERS = ROOT / "docs/results/report.md", ("**RMSE on the rows held out", "**RMSE on single rows")
 
 HEADER = "| | WGPR | in its 95 % interval | linear interpolation | the paper's method, tuned | exact GP, offline |"
 
