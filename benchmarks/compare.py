@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 from rich.console import Console
@@ -164,7 +165,7 @@ HEADINGS = ("rows/s", "queries/s", "RMSE", "NLPD", "in the 95 % interval", "memo
 def cells(record: Record) -> list[str]:
     """Those of one competitor, without its name."""
     if "failed" in record:
-        return [record["failed"], *[""] * (len(HEADINGS) - 1)]
+        return [shorten(record["failed"], 80, placeholder=" ..."), *[""] * (len(HEADINGS) - 1)]
     return [
         f"{record['rows_per_second']:,.0f}",
         f"{record['queries_per_second']:,.0f}",
