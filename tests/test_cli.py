@@ -262,6 +262,16 @@ def test_evaluate_gives_the_scores(wgpr, fitted_map):
     assert all(name in text for name in ("RMSE", "MAE", "SMSE", "NLPD", "CRPS", "coverage"))
 
 
+def test_evaluate_tells_rows_that_were_learned(wgpr):
+    write_survey("monday.csv", 60)
+    write_survey("tuesday.csv", 60, seed=1)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert "learned" not in wgpr("evaluate", "a.map", "tuesday.csv")[2]
+    for files in (["monday.csv"], ["tuesday.csv", "monday.csv"]):
+        code, _, said = wgpr("evaluate", "a.map", *files)
+        assert (code, said.count("monday.csv begins with rows that the map has learned")) == (0, 1), said
+
+
 def test_info_tells_everything(wgpr, fitted_map):
     code, text, _ = wgpr("info", fitted_map, "--json")
     content = json.loads(text)
@@ -346,7 +356,7 @@ def test_a_slow_link(wgpr, fitted_map):
     assert Path("same").read_bytes() == Path("news").read_bytes()
     load(fitted_map).flush().save("final.map", compact=True)
     code, _, said = wgpr("diff", "final.map", "after.map", "-o", "wrong")
-    assert (code, "flushed" in said) == (1, True)
+    assert (code, "final.map, after.map: old is not an earlier state of new" in said) == (1, True)
     queries = survey(20, seed=9)[NAMES[:2]]
     mean = load("after.map").predict(queries)
     np.testing.assert_allclose(load("now.map").predict(queries), mean, atol=1e-4 * np.ptp(mean))
@@ -684,7 +694,7 @@ def test_an_input_far_from_the_middle_of_its_column_is_told_by_fit(wgpr):
 
 def test_fit_says_what_it_did_with_doubtful_values_and_counts_them(wgpr):
     frame = survey(60).assign(east=lambda f: f["east"] + 5e5, north=lambda f: f["north"] + 5e6)
-    frame.loc[[20, 30, 31, 40], ["east", "north"]] = 0.0
+    frame.loc[[20, 30, 31, 40], "east"] = frame.loc[[21, 32, 33, 41], "north"] = 0.0
     frame.loc[10, "depth"] = -99999.0
     frame.to_csv("bad.csv", index=False)
     code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
@@ -692,6 +702,28 @@ def test_fit_says_what_it_did_with_doubtful_values_and_counts_them(wgpr):
     learned = "it is learned as it is; if it is wrong, check the units, correct it"
     assert said.count(f" (and 3 more); {learned}, and fit again") == 2
     assert f"; {learned} or leave it out (--nodata -99999), and fit again" in said
+
+
+def test_fit_does_not_learn_a_row_of_a_receiver_without_a_fix(wgpr):
+    frame = survey(60).assign(east=lambda f: f["east"] + 5e5, north=lambda f: f["north"] + 5e6)
+    frame.loc[20, ["east", "north"]] = 0.0
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, "line 22, column 'east': 0 is far outside" in said, "--force" in said) == (1, True, True), said
+    assert not Path("a.map").exists()
+    assert wgpr("fit", "bad.csv", "--force", *SMALL, "-o", "a.map")[0] == 0
+    assert load("a.map").n_samples_seen_ == 60
+
+
+def test_fit_tells_a_spike(wgpr):
+    """A lake of up to 20 m with one echo of 980 m."""
+    frame = survey(60).assign(depth=np.linspace(4.0, 20.0, 60))
+    frame.to_csv("good.csv", index=False)
+    frame.loc[10, "depth"] = 980.0
+    frame.to_csv("bad.csv", index=False)
+    assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, "warning: bad.csv, line 12, column 'depth': 980 is far outside" in said) == (0, True), said
 
 
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
@@ -1264,6 +1296,15 @@ def test_a_header_without_the_columns_ends_a_stream(wgpr, fitted_map, options):
     assert fitted_map.read_bytes() == before
     assert wgpr("stream", "new.map", "--x", "east,nrth", "--y", "depth", stdin="east,north,depth\n1,2,3\n")[0] == 1
     assert not Path("new.map").exists()
+
+
+def test_rows_that_are_held_are_learned_before_a_wrong_header_ends_a_stream(wgpr):
+    """Rows that may be known are held until others show that they are not."""
+    rows = survey(40).to_csv(index=False).splitlines(keepends=True)
+    assert wgpr("stream", "a.map", *SMALL, stdin="".join(rows))[0] == 0
+    code, _, said = wgpr("stream", "a.map", stdin="".join(rows[:4]) + "n,e,depth\n")
+    assert (code, "is a header without east, north" in said) == (1, True), said
+    assert load("a.map").n_samples_seen_ == 43
 
 
 def test_columns_of_a_stream_by_number_below_a_header(wgpr, fitted_map):

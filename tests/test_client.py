@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -530,6 +531,46 @@ def test_a_killed_stream_that_begins_again_sends_each_row_once(wgpr, lake, url):
     assert lake.info()["rows_seen"] >= 30
     code, _, said = wgpr("stream", "--to", url, stdin=text)
     assert (code, "were known already" in said, lake.info()["rows_seen"]) == (0, True, 80), said
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_interrupted_stream_sends_what_it_has_read(wgpr, lake, url, monkeypatch, is_there):
+    """The request that is interrupted may have arrived or not; a question comes between the rows."""
+    n_sent = count()
+
+    def send(self, *arguments, original=Map._send_part, **options):
+        is_first = next(n_sent) == 0
+        if is_there or not is_first:
+            original(self, *arguments, **options)
+        if is_first:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Map, "_send_part", send)
+    rows = survey(80)
+    text = text_of(rows[:30], header=False) + "2,1\n" + text_of(rows[30:], header=False)
+    code, _, said = wgpr("stream", "--to", url, stdin=text)
+    assert (code, "sending 80 rows that were read" in said, lake.info()["rows_seen"]) == (0, True, 80), said
+    assert (next(n_sent), "may not be at the service" in said) == (3, False)
+
+
+def test_a_stream_that_is_interrupted_twice_says_what_is_missing(wgpr, lake, url, monkeypatch):
+    def send(*_, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Map, "_send_part", send)
+    _, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(80)))
+    assert "80 rows of those that were read may not be at the service; send the stream again" in said
+    monkeypatch.undo()
+    assert wgpr("stream", "--to", url, stdin=text_of(survey(80)))[0] == 0
+    assert lake.info()["rows_seen"] == 80
+
+
+def test_a_call_that_is_repeated_with_its_key_is_learned_once(lake, monkeypatch):
+    monkeypatch.setattr("wgpr.client._PART", 30)
+    rows = survey(80)
+    for _ in range(2):
+        lake.partial_fit(rows[X], rows[Y], key="monday")
+    assert lake.info()["rows_seen"] == 80
 
 
 def test_a_service_that_was_started_again_knows_its_streams_and_files(wgpr, tmp_path):

@@ -150,6 +150,7 @@ class Map:
         wait: bool = False,
         force: bool = False,
         stream: Sequence[str] = (),
+        key: str = "",
     ) -> Self:
         """Learn more rows. They are on the disk of the service when this returns, and learned soon after.
 
@@ -162,14 +163,18 @@ class Map:
         wait : return when the rows are learned.
         force : also learn values far outside of what the map knows.
         stream : fingerprints of the stream that ends with these rows, which `learned_tables` returns from now on.
+        key : of this call, up to 100 characters. The same rows with the same key are not learned again, so that a call
+            that was interrupted can be repeated. By default a new one.
         """
+        key = key or str(uuid4())
         columns = self._checked_rows(X, y, sample_weight)
         n_rows = len(columns[self._names["target"]])
         for first in range(0, n_rows, _PART):
             part = {name: values[first : first + _PART] for name, values in columns.items()}
             is_last = first + _PART >= n_rows
             try:
-                self._send_part(part, wait=wait and is_last, force=force, stream=stream if is_last else ())
+                noted = stream if is_last else ()
+                self._send_part(part, f"{key}-{first}", wait=wait and is_last, force=force, stream=noted)
             except MapServiceError as error:
                 if not first:
                     raise
@@ -178,11 +183,13 @@ class Map:
             self.wait_until_learned()
         return self
 
-    def _send_part(self, part: Mapping[str, Array], *, wait: bool, force: bool, stream: Sequence[str]) -> None:
+    def _send_part(
+        self, part: Mapping[str, Array], key: str, *, wait: bool, force: bool, stream: Sequence[str]
+    ) -> None:
         parameters = {"wait": "learned"} if wait else {}
         parameters |= {"force": "true"} if force else {}
         content = {name: values.tolist() for name, values in part.items()}
-        headers = {"Idempotency-Key": str(uuid4())} | ({"Wgpr-Stream": " ".join(stream)} if stream else {})
+        headers = {"Idempotency-Key": key} | ({"Wgpr-Stream": " ".join(stream)} if stream else {})
         response = self._request("POST", "/rows", content, parameters, headers, is_patient=True)
         self._n_accepted = response.json()["sequence"]
         if response.status_code == 200:

@@ -20,9 +20,9 @@ _N_EXTREMES = 50
 class TableCheck:
     """Checks a table of inputs and target, chunk by chunk, before it is learned. n_rows : checked so far.
 
-    For a new map, a place that is far from the others, or from where its system is used, is an error, and other values
-    far outside are warnings. For a map that has learned something, all of these are errors. Warnings are printed by
-    `judge`.
+    For a new map, a place that is far from the others, or from where its system is used, is an error. So are inputs
+    that are all zero and far from the others, as of a receiver without a fix. Other values far outside are warnings.
+    For a map that has learned something, all of these are errors. Warnings are printed by `judge`.
 
     force : errors are warnings, but for values that cannot be learned.
     has_weights : whether the last column has weights; skip : rows that were left out before.
@@ -82,7 +82,8 @@ class TableCheck:
                 for fault, n_more in known.faults(chunk.values):
                     count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
                     is_place = fault.column in known.places
-                    self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
+                    is_zero = fault.column < len(known.names) and not chunk.values[fault.row, :-1].any()
+                    self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place or is_zero)
         for chunk in extremes:
             if (outside := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
                 self._tell_far(chunk, outside, "0", is_place=True, is_error=True)

@@ -13,10 +13,12 @@ from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.plausibility import check_size, told
+from wgpr.cli.repetition import begins_alike
 from wgpr.cli.saving import read_map
 from wgpr.cli.settings import open_table
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
+from wgpr.io.codec import learned_tables
 from wgpr.io.contours import contours_of, write_geojson, write_geopackage
 from wgpr.io.coordinates import coordinates, for_model, user_bounds
 from wgpr.io.files import replace_file
@@ -187,8 +189,11 @@ def evaluate(
     table, model = open_table(data, tables), read_map(map_file)
     columns = columns_of_map(model, table, opt.split_names(x), y or None)
     learn_waiting_rows(model)
-    running = RunningScores()
+    running, learned = RunningScores(), learned_tables(model)
     for chunk in _chunks(model, table, columns):
+        if begins_alike(chunk.values, learned):
+            warn(f"{chunk.file} begins with rows that the map has learned, so the scores are too good; use other rows")
+            learned = []
         running.add(chunk.values[:, -1], *predict_one_output(model, named(model, chunk.values[:, :-1])))
     if as_json:
         print_json({"rows": running.n_rows, **running.result()._asdict()})

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
-from wgpr.cli.console import UsageError, format_count, inform
+from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.lines import Line, LineError, LineParser, format_answer
 from wgpr.cli.repetition import MIN_HEAD
@@ -79,6 +80,8 @@ class RemoteSession(Session):
         super().__init__(parser, report_every, tables)
         self._map, self._level = service_map, level
         self._not_passed: list[Line] = []
+        self._unsent, self._n_together = list[Line](), _MOST_ROWS
+        self._request = list[Line](), ""  # rows and key of the last one
         self._waits = False
         self.new_map: dict[str, Any] | None = None
         self.recognises_degrees, self.crs = False, ""
@@ -102,6 +105,7 @@ class RemoteSession(Session):
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Send the rows, and yield an answer to each query. An answer knows all rows before it."""
         self._waits = any(line.y is None for line in lines)
+        self._unsent = [line for line in lines if line.y is not None]
         yield from super().process(lines)
 
     def _progress(self) -> str:
@@ -114,19 +118,19 @@ class RemoteSession(Session):
             if self.recognises_degrees:
                 self.new_map["crs"] = _recognised(self.columns[:-1], rows)
             self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
-        n_together = _MOST_ROWS
-        while rows:
-            n_before, part = self.n_rows, rows[:n_together]
+        last = rows[-1].number
+        while part := [row for row in self._unsent[: self._n_together] if row.number <= last]:
+            n_before = self.n_rows
             try:
                 self._send(part)
             except MapServiceError as error:
                 if error.line is None:
                     raise
-                refused = rows.pop(error.line - 1)
+                refused = self._unsent.pop(error.line - 1)
                 self.left_out.add(refused.number, LineError(f"is refused by the service: {_fault(error)}"))
-                n_together = max(1, error.line - 1)  # those before it are good, and others may be refused too
+                self._n_together = max(1, error.line - 1)  # those before it are good, and others may be refused too
                 continue
-            rows, n_together = rows[len(part) :], min(2 * n_together, _MOST_ROWS)
+            self._n_together = min(2 * self._n_together, _MOST_ROWS)
             if self.n_rows // self._report_every > n_before // self._report_every:
                 self.report()
 
@@ -138,9 +142,26 @@ class RemoteSession(Session):
         stream = [self._passed.last, *passed.marks] if passed.n_rows >= MIN_HEAD else []
         X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows], dtype=float)
         weights = np.array([row.weight for row in rows]) if self.parser.weight else None
-        self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream)
+        if rows != self._request[0]:
+            self._request = rows, str(uuid4())
+        self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream, key=self._request[1])
         self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
+        self._unsent = self._unsent[len(rows) :]
         self.n_rows += len(rows)
+
+    def catch_up(self) -> None:
+        """Send the rows that were read. The request that was interrupted comes first, with its key."""
+        if self._unsent:
+            rows = format_count(len(self._unsent), "row")
+            inform(f"sending {rows} that were read before; Ctrl-C gives them up")
+            self._waits, self._n_together = False, len(self._request[0]) or self._n_together
+            self._learn(list(self._unsent))
+
+    def finish(self) -> None:
+        super().finish()
+        if self._unsent:
+            rows = f"{format_count(len(self._unsent), 'row')} of those that were read"
+            warn(f"{rows} may not be at the service; send the stream again: known rows are left out")
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

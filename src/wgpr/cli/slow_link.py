@@ -39,7 +39,12 @@ def diff(
 ) -> None:
     """Save what changed in a map, for a slow link: only the local models that learned something."""
     opt.check_output(output, old, new)
-    write_file(output, maps.diff(read_map(old), read_map(new)))
+    before, after = read_map(old), read_map(new)
+    try:
+        difference = maps.diff(before, after)
+    except MapError as error:
+        raise MapError(f"{old}, {new}: {error}") from error
+    write_file(output, difference)
     inform(f"saved: {output} ({format_size(output.stat().st_size)})")
 
 

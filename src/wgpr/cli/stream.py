@@ -151,4 +151,5 @@ def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
                 lines += [line._replace(number=number)] if line is not None else []
         yield session.good_lines(lines, faults)
         if wrong_header is not None:
+            yield session.rest()
             raise TableError(f"standard input, line {number} {wrong_header}") from wrong_header

@@ -32,8 +32,9 @@ _LEAST_DEGREES = 0.2
 # Other inputs are far by the same multiple of their extent, but never within this fraction of their size, nor within so
 # many of the user's units.
 _FRACTION, _LEAST_INPUT_REACH = 0.1, 1000.0
-# An input of a table is far from the middle half of its column if its distance is so many times the size of that.
-_MIDDLE_FACTOR = 100.0
+# A value of a table is far from the middle half of its column if its distance is so many times the size of that. The
+# strongest of half a million magnetic anomalies is 26 times.
+_MIDDLE_FACTOR, _MIDDLE_TARGET_FACTOR = 100.0, 50.0
 _HUGE = 1e30
 # A place is far from the area of use of its system if it is farther away than the area is large, and more than so many
 # degrees.
@@ -87,7 +88,8 @@ class KnownRange:
         low, middle, high = np.quantile(_in_metres(rows, known), [0.25, 0.5, 0.75], axis=0)
         size, units = high - low, [Label.parsed(name).unit for name in names]
         largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
-        reach = np.append(_MIDDLE_FACTOR * np.array(largest), _TARGET_FACTOR * max(size[-1], abs(middle[-1])))
+        target = _MIDDLE_TARGET_FACTOR * size[-1] or _TARGET_FACTOR * abs(middle[-1])
+        reach = np.append(_MIDDLE_FACTOR * np.array(largest), target)
         made = cls._with_reach(low, high, reach, names, known)
         if len(rows) < MIN_KNOWN:
             made.reach[:-1] = inf
