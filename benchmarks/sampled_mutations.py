@@ -59,9 +59,9 @@ PAGE, BEGIN, END = (
 SOURCE, TESTS = ROOT / "src" / "wgpr", ROOT / "tests"
 MUTATED = ("gp", "ensemble", "rules")
 TEST_FILES = [
-    *(f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((TESTS / folder).glob("test_*.py"))),
-    "fleet/test_merge.py",
-    "fleet/test_ground.py",
+    f"{folder}/{path.name}"
+    for folder in (*FOLDERS, "planning", "fleet")
+    for path in sorted((TESTS / folder).glob("test_*.py"))
 ]
 
 # Why mutants cannot be noticed, by their keys.

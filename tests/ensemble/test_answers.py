@@ -105,6 +105,13 @@ def test_each_part_of_a_long_ground_has_what_is_nearest_to_it():
     assert found.variance.max() < 0.5  # 0.30; the prior variance is 1
 
 
+@pytest.mark.parametrize(("d", "is_all_over"), [(2, True), (3, True), (4, False)])
+def test_a_ground_of_up_to_three_inputs_has_what_is_nearest_to_each_part(d, is_all_over):
+    Z, ground = np.random.default_rng(0).uniform(0.0, 1.0, (400, d)), np.array([np.zeros(d), np.ones(d)])
+    others = PseudoData.of_rows(Z, Z[:, :1], np.ones(400), 0.1)
+    assert (len(answers._halo(others, ground, np.ones(d), 20)) > 20) == is_all_over
+
+
 def test_one_by_one_and_many_at_once():
     territories, cache = row_of_territories(jump=8), PosteriorCache()
     X = np.random.default_rng(1).uniform(-1.0, 13.0, (300, 2))

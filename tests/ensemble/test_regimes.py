@@ -81,6 +81,16 @@ def test_rows_of_the_old_regime_come_first():
     assert regime.position == pytest.approx(8.0, abs=0.4)
 
 
+@pytest.mark.parametrize("n_before", [5, 11, 18, 23, 30, 38, 45])
+def test_the_beginning_of_a_regime_is_refined_to_the_row(n_before):
+    rng = np.random.default_rng(0)
+    old, new = np.linspace(0.0, 5.0, 60)[:, None], np.linspace(5.1, 12.0, 64)[:, None]
+    territory = Territory.begin(RQ, old, smooth(old, rng), np.ones(60))
+    y = np.where(np.arange(64)[:, None] < n_before, smooth(new, rng), 9.0 + rugged(new, rng))
+    regime = regime_unless_fitted(territory.with_rows(new, y, np.ones(64), 0))
+    assert (~sides(regime, new)).sum() == n_before
+
+
 def test_log_evidence_of_another_regime():
     """Rows alone, with their weights and their own mean, minus the penalty; and those before the cut as forecast."""
     rng, weights = np.random.default_rng(0), np.random.default_rng(1).uniform(0.1, 10.0, 60)

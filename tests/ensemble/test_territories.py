@@ -10,7 +10,7 @@ import pytest
 
 from streams_of_rows import answers_of, wavy
 from wgpr.datasets import two_regimes
-from wgpr.ensemble.cuts import Cuts, adjacent, route
+from wgpr.ensemble.cuts import Cuts, adjacent, all_cuts, route
 from wgpr.ensemble.territories import Learning, Overview, Territories, TerritorySettings, learn
 from wgpr.ensemble.territory import Territory, fitted
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic
@@ -310,6 +310,26 @@ def test_neighbours_are_other_territories(monkeypatch):
     monkeypatch.setattr("wgpr.ensemble.territories.fitted", checked)
     learned(*wavy(700))
     assert n_halos > 3
+
+
+def test_neighbours_are_the_nearest_territories():
+    """One territory, and 400 others outside, each with an amplitude of its own."""
+    alone, rng = Territories.begin(RQ, *(rows[:30] for rows in wavy(30)), np.ones(30)), np.random.default_rng(0)
+    own = alone.models[0]
+    moves, others = rng.normal(0.0, 5.0, (400, 2)), []
+    for number, move in enumerate(moves):
+        theta = replace(own.theta, amplitude=own.theta.amplitude * (1.0 + 1e-4 * number))
+        others.append(replace(own, theta=theta, data=replace(own.data, Z=own.data.Z + move)))
+    around = Learning(replace(alone, outside=tuple(others)), TerritorySettings(RQ), 0)._surroundings(0)
+    nearest = np.argsort(((moves / own.theta.lengthscales) ** 2).sum(axis=1))[:8]
+    np.testing.assert_array_equal(around.log_theta, [others[number].theta.to_log() for number in nearest])
+
+
+def test_a_deep_path_divides_alike_in_all_units(monkeypatch):
+    monkeypatch.setattr("wgpr.ensemble.territories._DEEP", 1)
+    X, y = wavy(600)
+    cuts = [learned(X * unit, y)[0].cuts for unit in (1.0, 2.0**-40)]
+    assert [(axis, position * 2.0**-40) for axis, position in all_cuts(cuts[0])] == list(all_cuts(cuts[1]))
 
 
 def test_places_of_equal_coordinates_divide():

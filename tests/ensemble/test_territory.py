@@ -250,6 +250,9 @@ def test_blocks_of_a_fit_are_compact_in_lengthscales(monkeypatch):
     for block in blocks:
         assert np.ptp(block, axis=0)[0] > 0.9
         assert np.ptp(block, axis=0)[1] < 0.6
+    blocks.clear()
+    _evidences(Territory(RQ, theta, np.zeros(1), data[:250], 250, 250, 250, Z.std(axis=0), 250), None)
+    assert [len(block) for block in blocks] == [250]
 
 
 def test_a_part():

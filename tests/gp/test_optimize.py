@@ -14,7 +14,7 @@ from wgpr.gp import optimize
 from wgpr.gp.bound import Observations
 from wgpr.gp.hyperparameters import LENGTHSCALE_FACTORS, HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.linalg import NotFactorizableError
-from wgpr.gp.optimize import MIN_GAIN, maximize_lbfgs
+from wgpr.gp.optimize import MIN_GAIN, _InverseHessian, maximize_lbfgs
 
 # Evaluations that an iteration may take, at the most.
 PER_ITERATION = 20
@@ -334,6 +334,15 @@ def test_a_step_is_taken_only_if_it_promises_the_least_gain(to_gain, is_climbed)
     end = maximize_lbfgs(hill, hill.start, hill.box, hill.scale, max_iter=20)
     assert (hill(end)[0] > -to_gain) == is_climbed
     assert (len(hill.visited) > 3) == is_climbed
+
+
+def test_the_inverse_hessian_returns_to_its_scales():
+    hessian, gradient = _InverseHessian(np.array([4.0, 9.0])), np.array([1.0, -2.0])
+    np.testing.assert_array_equal(hessian.times(gradient), [4.0, -18.0])
+    hessian.learn(np.array([1.0, 0.0]), np.array([0.5, 0.1]))
+    assert abs(hessian.times(gradient) - [4.0, -18.0]).min() > 0.1
+    hessian.reset()
+    np.testing.assert_array_equal(hessian.times(gradient), [4.0, -18.0])
 
 
 def test_the_search_ends_with_the_first_step_below_the_least_gain():

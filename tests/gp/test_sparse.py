@@ -330,6 +330,16 @@ def test_a_model_of_few_rows_has_at_least_the_scales_of_the_nearest():
     assert few.scales.target == nearest.scales.target
 
 
+def test_a_model_of_as_many_rows_as_pseudo_inputs_learns_without_the_nearest():
+    X, y = rows(40, 2)
+    learner = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=2)
+    nearest = learner.start(X, y, np.random.default_rng(0))
+    with_nearest, alone = (
+        learner.start(X[:10] / 10, y[:10], np.random.default_rng(0), model) for model in (nearest, None)
+    )
+    np.testing.assert_array_equal(with_nearest.theta.to_vector(), alone.theta.to_vector())
+
+
 def test_the_evidence_of_an_update_of_equal_outputs_is_that_of_one_times_their_number():
     X, y = rows(40, 2)
     learner = SparseLearner(SquaredExponential(), n_inducing=10, max_iter=0)

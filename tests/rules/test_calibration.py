@@ -19,7 +19,7 @@ def errors(n, scale, k=1, seed=0):
 def test_too_few_errors_leave_the_factor_as_it_is():
     assert Calibration().factor == 1.0
     assert Calibration().updated(errors(199, 3.0)).factor == 1.0
-    assert Calibration().updated(errors(201, 3.0)).factor > 2.0
+    assert Calibration().updated(errors(200, 3.0)).factor > 2.0
     assert Calibration(initial_factor=1.7).updated(errors(100, 3.0)).factor == 1.7
 
 
