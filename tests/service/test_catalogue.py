@@ -96,6 +96,28 @@ def test_a_map_that_is_made_again_gets_nothing_of_the_deleted_one(tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_deletion_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+            lake, is_free = catalogue["lake"], asyncio.Event()
+
+            async def close(original=lake.close):
+                await is_free.wait()
+                await original()
+
+            monkeypatch.setattr(lake, "close", close)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await catalogue.delete("lake")
+            assert (tmp_path / "lake").exists()
+            is_free.set()
+            assert await catalogue.create("lake", SURVEY)  # it waits for the deletion
+            assert not list(tmp_path.glob(".deleted-*"))
+
+    asyncio.run(scenario())
+
+
 def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path):
     async def scenario():
         async with opened(tmp_path) as catalogue:

@@ -58,7 +58,7 @@ class Catalogue:
         self.hub, self.tiles = EventHub(), TileCache()
         self._n_writers = n_writers or max(1, (os.cpu_count() or 2) - 1)
         self._writers: list[Writer] = []
-        self._opening = asyncio.Lock()
+        self._opening, self._deletions = asyncio.Lock(), set[asyncio.Task[None]]()
         self._is_closing = False
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
         self._answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
@@ -170,6 +170,13 @@ class Catalogue:
             return True
 
     async def delete(self, name: str) -> None:
+        """Delete a map. It goes on if the client leaves, or its time is up, so that no half of the map is left."""
+        task = asyncio.create_task(self._delete(name))
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+        await asyncio.shield(task)
+
+    async def _delete(self, name: str) -> None:
         async with self._opening:
             live_map = self[name]
             del self.maps[name]
