@@ -100,7 +100,7 @@ class RemoteSession(Session):
 
     def _note_rows(self, lines: Sequence[Line]) -> None:
         """They are noted by the service with the next rows that are sent."""
-        self._not_passed += lines
+        self._not_passed += [line for line in lines if line.y is not None]
 
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Send the rows, and yield an answer to each query. An answer knows all rows before it."""

@@ -5,6 +5,7 @@ import time
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal
+from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
@@ -17,6 +18,7 @@ from wgpr.service.bodies import NOT_CHANGED, At, Name, acceptable, binary, fixed
 from wgpr.service.catalogue import Catalogue
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.grids import LAYERS
+from wgpr.service.livemap import LiveMap
 
 PAGE = files("wgpr.service") / "page"
 # Seconds that the latest plan of a map is given to all who ask.
@@ -97,7 +99,8 @@ def live_routes(catalogue: Catalogue) -> APIRouter:
 
 def plan_routes(catalogue: Catalogue) -> APIRouter:
     router, busy = APIRouter(), asyncio.Lock()
-    latest: dict[str, tuple[Any, float, dict[str, Any]]] = {}  # by map: what was asked, when it was answered, the plan
+    # By map: what was asked, when it was answered, the plan. Those of maps that are gone are forgotten.
+    latest: WeakKeyDictionary[LiveMap, tuple[Any, float, dict[str, Any]]] = WeakKeyDictionary()
 
     @router.get("/maps/{name}/next")
     async def where_next(
@@ -113,8 +116,8 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
         live_map = catalogue[name]
         model = catalogue.answering_model(live_map)
         fixed = fixed_values(input_names(model), at)
-        asked = live_map.token, points, fixed
-        known, answered_at, found = latest.get(name, (None, 0.0, {}))
+        asked = points, fixed
+        known, answered_at, found = latest.get(live_map, (None, 0.0, {}))
         if known == asked and time.monotonic() < answered_at + _PLAN_HOLDS:
             return found
         if busy.locked():
@@ -128,7 +131,7 @@ def plan_routes(catalogue: Catalogue) -> APIRouter:
                 raise ServiceError(400, str(error)) from error
             except (ArithmeticError, RuntimeError) as error:
                 raise ServiceError(409, "no plan can be made for this map now; send more rows") from error
-        latest[name] = asked, time.monotonic(), found
+        latest[live_map] = asked, time.monotonic(), found
         return found
 
     return router
