@@ -72,13 +72,14 @@ def data_folder() -> Path:
 
 
 @pytest.fixture
-def wgpr(monkeypatch, capsys):
+def wgpr(monkeypatch, capsys, tmp_path_factory):
     """Runs a command in this process: exit code, standard output and standard error."""
+    standard_input = tmp_path_factory.mktemp("standard_input") / "lines"
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["wgpr", *map(str, arguments)])
-        Path(".stdin").write_text(stdin)
-        with open(".stdin") as file:
+        standard_input.write_text(stdin)
+        with open(standard_input) as file:
             monkeypatch.setattr(sys, "stdin", file)
             with pytest.raises(SystemExit) as stop:
                 cli.main()
