@@ -270,6 +270,8 @@ def test_evaluate_tells_rows_that_were_learned(wgpr):
     for files in (["monday.csv"], ["tuesday.csv", "monday.csv"]):
         code, _, said = wgpr("evaluate", "a.map", *files)
         assert (code, said.count("monday.csv begins with rows that the map has learned")) == (0, 1), said
+    assert wgpr("update", "a.map", "tuesday.csv")[0] == 0
+    assert wgpr("evaluate", "a.map", "tuesday.csv", "monday.csv")[2].count("begins with rows") == 2
 
 
 def test_info_tells_everything(wgpr, fitted_map):
@@ -709,10 +711,37 @@ def test_fit_does_not_learn_a_row_of_a_receiver_without_a_fix(wgpr):
     frame.loc[20, ["east", "north"]] = 0.0
     frame.to_csv("bad.csv", index=False)
     code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
-    assert (code, "line 22, column 'east': 0 is far outside" in said, "--force" in said) == (1, True, True), said
+    assert (code, "bad.csv, line 22: all inputs are 0" in said, "--force" in said) == (1, True, True), said
+    frame.loc[10, ["east", "north"]] = 9e9  # another far row comes first
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
+    assert (code, "bad.csv, line 22: all inputs are 0" in said) == (1, True), said
     assert not Path("a.map").exists()
     assert wgpr("fit", "bad.csv", "--force", *SMALL, "-o", "a.map")[0] == 0
     assert load("a.map").n_samples_seen_ == 60
+
+
+def test_zero_may_be_the_value_of_one_input(wgpr):
+    frame = survey(60)[["east", "depth"]].assign(east=lambda f: f["east"] + 5e5)
+    frame.loc[20, "east"] = 0.0
+    frame.to_csv("line.csv", index=False)
+    assert wgpr("fit", "line.csv", "--x", "east", "--y", "depth", *SMALL, "-o", "a.map")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "depth",
+    [
+        np.r_[12.0 + 0.01 * np.random.default_rng(0).normal(size=500), np.full(5, 8.0)],  # a pile in a flat harbour
+        np.r_[np.full(500, 0.1 + 0.2), np.full(200, 0.3), np.full(5, 0.31)],  # rounding
+        np.random.default_rng(0).lognormal(0.0, 2.0, 3000),
+        np.r_[np.zeros(1440), np.random.default_rng(0).gamma(1.0, 3.0, 560)],  # rain
+        np.r_[1.0, 1.001, 1.002, 1.003, 1.004, 2.0],
+    ],
+    ids=["pile", "rounding", "heavy tails", "rain", "few rows"],
+)
+def test_these_are_no_spikes(wgpr, depth):
+    survey(len(depth)).assign(depth=depth).to_csv("a.csv", index=False)
+    assert "far outside" not in wgpr("fit", "a.csv", *SMALL, "-o", "a.map")[2]
 
 
 def test_fit_tells_a_spike(wgpr):
@@ -724,6 +753,14 @@ def test_fit_tells_a_spike(wgpr):
     assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
     code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
     assert (code, "warning: bad.csv, line 12, column 'depth': 980 is far outside" in said) == (0, True), said
+
+
+def test_fit_tells_a_spike_among_more_rows_than_are_looked_at_together(wgpr, monkeypatch):
+    monkeypatch.setattr("wgpr.cli.learn._MOST_IN_SAMPLE", 100)
+    frame = survey(900).assign(depth=np.linspace(4.0, 20.0, 900))
+    frame.loc[555, "depth"] = 980.0
+    frame.to_csv("bad.csv", index=False)
+    assert "line 557, column 'depth': 980 is far outside" in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
 
 
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
@@ -1305,6 +1342,9 @@ def test_rows_that_are_held_are_learned_before_a_wrong_header_ends_a_stream(wgpr
     code, _, said = wgpr("stream", "a.map", stdin="".join(rows[:4]) + "n,e,depth\n")
     assert (code, "is a header without east, north" in said) == (1, True), said
     assert load("a.map").n_samples_seen_ == 43
+    code, _, said = wgpr("stream", "a.map", stdin="".join(rows[:36]) + "n,e,depth\n")  # 3 rows behind a fingerprint
+    assert (code, "is a header without east, north" in said) == (1, True)
+    assert "3 rows at the end may be known" in said
 
 
 def test_columns_of_a_stream_by_number_below_a_header(wgpr, fitted_map):

@@ -549,7 +549,7 @@ def test_an_interrupted_stream_sends_what_it_has_read(wgpr, lake, url, monkeypat
     rows = survey(80)
     text = text_of(rows[:30], header=False) + "2,1\n" + text_of(rows[30:], header=False)
     code, _, said = wgpr("stream", "--to", url, stdin=text)
-    assert (code, "sending 80 rows that were read" in said, lake.info()["rows_seen"]) == (0, True, 80), said
+    assert (code, "still to be sent: 80 rows" in said, lake.info()["rows_seen"]) == (0, True, 80), said
     assert (next(n_sent), "may not be at the service" in said) == (3, False)
 
 
@@ -559,7 +559,10 @@ def test_a_stream_that_is_interrupted_twice_says_what_is_missing(wgpr, lake, url
 
     monkeypatch.setattr(Map, "_send_part", send)
     _, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(80)))
-    assert "80 rows of those that were read may not be at the service; send the stream again" in said
+    assert "80 rows may not be at the service; send the stream again" in said
+    for options, n_rows in (["--force"], 80), ([], 9):  # these would be learned twice
+        said = wgpr("stream", "--to", url, *options, stdin=text_of(survey(n_rows)))[2]
+        assert (f"{n_rows} rows may not be" in said, "again" in said) == (True, False), said
     monkeypatch.undo()
     assert wgpr("stream", "--to", url, stdin=text_of(survey(80)))[0] == 0
     assert lake.info()["rows_seen"] == 80
@@ -571,6 +574,9 @@ def test_a_call_that_is_repeated_with_its_key_is_learned_once(lake, monkeypatch)
     for _ in range(2):
         lake.partial_fit(rows[X], rows[Y], key="monday")
     assert lake.info()["rows_seen"] == 80
+    for key in ("größe", "a\nb", " ", 101 * "a"):
+        with pytest.raises(ValueError, match="key must have at most 100 printable ASCII characters"):
+            lake.partial_fit(rows[X], rows[Y], key=key)
 
 
 def test_a_service_that_was_started_again_knows_its_streams_and_files(wgpr, tmp_path):

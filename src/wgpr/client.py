@@ -34,6 +34,8 @@ Array = NDArray[np.float64]
 
 # Rows of a request: with 52 columns of 25 characters these are 13 MB, below the limits of the service.
 _PART = 10_000
+# Characters of a key that a user gives.
+_LONGEST_KEY = 100
 # Answers after which a request is sent again: it took too long, too many rows wait, or the service is about to stop.
 _PASSING = {408, 429, 503}
 # Seconds between two attempts, at first and at most; and between two looks at what is learned.
@@ -166,6 +168,10 @@ class Map:
         key : of this call, up to 100 characters. The same rows with the same key are not learned again, so that a call
             that was interrupted can be repeated. By default a new one.
         """
+        if not (key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY and key == key.strip()):
+            raise ValueError(
+                f"key must have at most {_LONGEST_KEY} printable ASCII characters, and no space at its ends"
+            )
         key = key or str(uuid4())
         columns = self._checked_rows(X, y, sample_weight)
         n_rows = len(columns[self._names["target"]])

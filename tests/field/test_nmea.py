@@ -3,11 +3,15 @@
 import gzip
 import io
 import os
+import queue
 import re
 import socket
 import threading
+import time
 import tty
 from collections import Counter
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ import nmea_logs as logs
 from command_line import child, exit_code
 from nmea_logs import dbt, dpt, gga, gll, rmc, sentence
 from wgpr import load
+from wgpr.cli.instruments import _received
 from wgpr.io.nmea import (
     EMPTY_DEPTH,
     NO_CHECKSUM,
@@ -368,6 +373,32 @@ def test_stream_takes_datagrams():
         os.kill(process.pid, 2)
         assert exit_code(process) == 0
     assert load("lake.map").n_samples_seen_ >= 100
+
+
+@pytest.mark.parametrize("is_waiting", [True, False], ids=["waiting", "learning"])
+def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiting):
+    """Ctrl-C comes while the command waits for the instrument, or while it learns."""
+    session, pieces = SimpleNamespace(is_stopping=False), queue.SimpleQueue()
+    monkeypatch.setattr("wgpr.cli.instruments._MOST_TOGETHER", 1)
+    arrivals = _received(pieces.get, session)
+    pieces.put(b"first")
+    assert [data for data, _ in next(arrivals)] == [b"first"]
+    for piece in (b"second", b"third", b"fourth"):
+        pieces.put(piece)
+    while not pieces.empty():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    if is_waiting:
+        monkeypatch.setattr("wgpr.cli.instruments.uninterrupted", _interrupted)
+    else:
+        session.is_stopping = True
+    assert [data for each in arrivals for data, _ in each] == [b"second", b"third", b"fourth"]
+
+
+@contextmanager
+def _interrupted():
+    yield
+    raise KeyboardInterrupt
 
 
 def test_stream_takes_a_serial_port():

@@ -118,6 +118,24 @@ def test_a_deletion_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
+def test_a_service_that_stops_finishes_its_deletions(tmp_path, monkeypatch):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+
+            async def close(original=catalogue["lake"].close):
+                await asyncio.sleep(0.3)
+                await original()
+
+            monkeypatch.setattr(catalogue["lake"], "close", close)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await catalogue.delete("lake")
+        assert not (tmp_path / "lake").exists()
+
+    asyncio.run(scenario())
+
+
 def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path):
     async def scenario():
         async with opened(tmp_path) as catalogue:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from wgpr.checks import require_module
 from wgpr.cli.columns import column_of_log
-from wgpr.cli.console import UsageError, inform
+from wgpr.cli.console import UsageError, inform, uninterrupted
 from wgpr.cli.lines import Line
 from wgpr.cli.session import Session
 from wgpr.io.nmea import NmeaDecoder
@@ -37,11 +37,11 @@ def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
     positions = _positions(session)
     decoder = NmeaDecoder()
     try:
-        with _opened(address) as arrivals:
+        with _opened(address, session) as arrivals:
             for rows in _rows(arrivals, decoder):
                 lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
                 yield session.good_lines(lines)
-        if lack := decoder.lack():
+        if not session.is_stopping and (lack := decoder.lack()):
             raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:
         for sentence in decoder.problems.sentences(session.left_out.place, "line"):
@@ -68,29 +68,31 @@ def _rows(arrivals: Iterable[list[Piece]], decoder: NmeaDecoder) -> Iterator[lis
 
 
 @contextmanager
-def _opened(address: str) -> Iterator[Iterator[list[Piece]]]:
+def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
     """What comes from an address: `udp://HOST:PORT`, `serial:PORT?baud=4800`, a file, or - for standard input."""
     if address == "-":
-        yield _of_file(sys.stdin.buffer)
+        yield _of_file(sys.stdin.buffer, session)
     elif address.startswith("udp:"):
         with _bound(address) as receiver:
-            yield _received(lambda: _datagram(receiver))
+            yield _received(lambda: _datagram(receiver), session)
     elif address.startswith("serial:"):
         with _serial_port(address) as port:
             inform(f"reading {address}; Ctrl-C ends it and saves the map")
-            yield _received(lambda: port.read(max(1, port.in_waiting)))
+            yield _received(lambda: port.read(max(1, port.in_waiting)), session)
     else:
         with open(address, "rb") as file:
-            yield _of_file(file)
+            yield _of_file(file, session)
 
 
-def _of_file(file: BinaryIO) -> Iterator[list[Piece]]:
-    while piece := file.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
+def _of_file(file: BinaryIO, session: Session) -> Iterator[list[Piece]]:
+    while not session.is_stopping and (piece := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
         yield [(piece, None)]
 
 
-def _received(read: Callable[[], bytes]) -> Iterator[list[Piece]]:
+def _received(read: Callable[[], bytes], session: Session) -> Iterator[list[Piece]]:
     """What arrives, with its times. A thread receives it, so that nothing is lost while rows are learned.
+
+    When the session stops, what was received until then is the last.
 
     read : waits for the next piece; no bytes if none came for a while.
     """
@@ -105,16 +107,22 @@ def _received(read: Callable[[], bytes]) -> Iterator[list[Piece]]:
             waiting.put(OSError(str(error)))
 
     Thread(target=receive, daemon=True).start()
-    while True:
+    while not session.is_stopping:
         pieces = []
-        with suppress(Empty):
-            pieces.append(waiting.get(timeout=_PATIENCE))
-            while len(pieces) < _MOST_TOGETHER:
-                pieces.append(waiting.get_nowait())
+        try:
+            with uninterrupted(), suppress(Empty):
+                pieces.append(waiting.get(timeout=_PATIENCE))
+                while len(pieces) < _MOST_TOGETHER:
+                    pieces.append(waiting.get_nowait())
+        except KeyboardInterrupt:
+            inform("interrupted")
+            session.is_stopping = True
         for piece in pieces:
             if isinstance(piece, OSError):
                 raise piece
         yield cast(list[Piece], pieces)
+    rest = [waiting.get_nowait() for _ in range(waiting.qsize())]
+    yield [piece for piece in rest if not isinstance(piece, OSError)]
 
 
 @contextmanager

@@ -17,6 +17,8 @@ _LONGEST_LINE = 1 << 20
 _MOST_COLUMNS = 20_000
 # Lines that are left out with a message of their own.
 _MOST_TOLD = 5
+# A place that lines are read from.
+STANDARD_INPUT = "standard input"
 
 
 def read_lines(descriptor: int) -> Iterator[list[str]]:
@@ -45,7 +47,7 @@ class LeftOut:
     place : what the lines are of, such as standard input. n_lines : left out so far.
     """
 
-    def __init__(self, place: str = "standard input") -> None:
+    def __init__(self, place: str = STANDARD_INPUT) -> None:
         self.place, self.n_lines = place, 0
 
     def add(self, number: int, error: LineError) -> None:

@@ -77,13 +77,14 @@ class TableCheck:
         extremes, self._extremes = self._extremes, []
         if extremes:
             rows = sample[:, :-1] if self.has_weights else sample
-            known = KnownRange.of_sample(rows, extremes[0].names[: rows.shape[1] - 1], self._coordinates)
+            names, ends = extremes[0].names[: rows.shape[1] - 1], [chunk.values[:, -1] for chunk in extremes]
+            known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends))
             for chunk in extremes:
+                self._check_fix(chunk, known)
                 for fault, n_more in known.faults(chunk.values):
                     count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
                     is_place = fault.column in known.places
-                    is_zero = fault.column < len(known.names) and not chunk.values[fault.row, :-1].any()
-                    self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place or is_zero)
+                    self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
         for chunk in extremes:
             if (outside := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
                 self._tell_far(chunk, outside, "0", is_place=True, is_error=True)
@@ -91,6 +92,15 @@ class TableCheck:
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
         self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
+
+    def _check_fix(self, chunk: Chunk, known: KnownRange) -> None:
+        """Tell the first row whose inputs, two or more, are all zero and far from the others."""
+        is_zero = ~chunk.values[:, :-1].any(axis=1) & known.is_far(chunk.values)[:, :-1].any(axis=1)
+        if len(known.names) > 1 and not known.places and is_zero.any():
+            place = f"{chunk.file}, line {chunk.lines[np.argmax(is_zero)]}"
+            fault = "all inputs are 0, far from those of other rows, as of a receiver without a fix"
+            remedy = "it is learned" if self._force else "leave it out, or learn it"
+            self._tell(f"{place}: {fault}; {remedy} as it is (--force)", is_error=True)
 
     def _tell_far(self, chunk: Chunk, fault: Fault, n_more: str, *, is_place: bool, is_error: bool) -> None:
         """Tell a value far outside of what is known. n_more : others in the same column."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.georeference import choose_crs
-from wgpr.cli.lines import Line, LineError, LineParser, format_answer
+from wgpr.cli.lines import STANDARD_INPUT, Line, LineError, LineParser, format_answer
 from wgpr.cli.repetition import MIN_HEAD
 from wgpr.cli.session import LineFault, Session, StreamOptions
 from wgpr.cli.settings import parse_settings
@@ -152,16 +152,17 @@ class RemoteSession(Session):
     def catch_up(self) -> None:
         """Send the rows that were read. The request that was interrupted comes first, with its key."""
         if self._unsent:
-            rows = format_count(len(self._unsent), "row")
-            inform(f"sending {rows} that were read before; Ctrl-C gives them up")
+            inform(f"still to be sent: {format_count(len(self._unsent), 'row')}; Ctrl-C gives up")
             self._waits, self._n_together = False, len(self._request[0]) or self._n_together
             self._learn(list(self._unsent))
 
     def finish(self) -> None:
         super().finish()
         if self._unsent:
-            rows = f"{format_count(len(self._unsent), 'row')} of those that were read"
-            warn(f"{rows} may not be at the service; send the stream again: known rows are left out")
+            may_come_again = self.left_out.place == STANDARD_INPUT and not self.force
+            is_recognised = may_come_again and self._passed.n_rows + len(self._not_passed) >= MIN_HEAD
+            remedy = "; send the stream again: known rows are left out" if is_recognised else ""
+            warn(f"{format_count(len(self._unsent), 'row')} may not be at the service{remedy}")
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

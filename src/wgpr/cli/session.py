@@ -85,12 +85,13 @@ class Session(ABC):
     n_repeated : rows that were learned before the stream, and are left out. tables : what the map has noted of such.
     left_out : lines that are not learned.
     force : rows that are far outside of what is known, or were learned before, are learned too.
+    is_stopping : what has arrived is still taken, and nothing more is waited for.
     """
 
     def __init__(self, parser: LineParser, report_every: int, tables: Sequence[str]) -> None:
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = self.n_repeated = 0
-        self.left_out, self.force = LeftOut(), False
+        self.left_out, self.force, self.is_stopping = LeftOut(), False, False
         self._known: KnownRange | None = None  # of the values of so many rows
         self._n_known = 0
         self._coordinates: Coordinates | None = None

@@ -11,7 +11,7 @@ import typer
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform, interruptible
 from wgpr.cli.learn import require_online, require_weights
-from wgpr.cli.lines import HeaderError, LeftOut, Line, LineError, LineParser, read_lines
+from wgpr.cli.lines import STANDARD_INPUT, HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
 from wgpr.cli.session import LineFault, Session, StreamOptions, StreamSession
 from wgpr.estimators.base import OnlineRegressor
@@ -66,7 +66,7 @@ def stream(
         raise UsageError("--weight is for lines of text; leave it out with --nmea")
     columns = opt.split_names(x), y, weight, nodata
     said = StreamOptions(*columns, method, setting, is_log=bool(nmea), crs=crs, force=force)
-    place = "standard input" if nmea in ("", "-") else nmea
+    place = STANDARD_INPUT if nmea in ("", "-") else nmea
     if map_file is None:
         from wgpr.cli.remote import remote_session
 
@@ -117,7 +117,10 @@ def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
                     raise_if_interrupted()
             except KeyboardInterrupt:
                 inform("interrupted")
+                session.is_stopping = True
                 session.catch_up()
+                for lines in stream:
+                    _process(session, lines)
             _process(session, session.rest())
         finally:
             session.left_out.report()
@@ -151,5 +154,11 @@ def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
                 lines += [line._replace(number=number)] if line is not None else []
         yield session.good_lines(lines, faults)
         if wrong_header is not None:
-            yield session.rest()
-            raise TableError(f"standard input, line {number} {wrong_header}") from wrong_header
+            fault = f"standard input, line {number} {wrong_header}"
+            try:
+                yield session.rest()
+            except TableError as error:
+                fault = f"{fault}; {error}"
+            raise TableError(fault) from wrong_header
+        if session.is_stopping:
+            return

@@ -32,9 +32,12 @@ _LEAST_DEGREES = 0.2
 # Other inputs are far by the same multiple of their extent, but never within this fraction of their size, nor within so
 # many of the user's units.
 _FRACTION, _LEAST_INPUT_REACH = 0.1, 1000.0
-# A value of a table is far from the middle half of its column if its distance is so many times the size of that. The
-# strongest of half a million magnetic anomalies is 26 times.
-_MIDDLE_FACTOR, _MIDDLE_TARGET_FACTOR = 100.0, 50.0
+# An input of a table is far from the middle half of its column if its distance is so many times the size of that.
+_MIDDLE_FACTOR = 100.0
+# A target is a spike by the same measure, if its distance is also larger than the targets in the middle are, and so
+# many times that of any row that is none; and if few rows are spikes. The strongest of half a million magnetic
+# anomalies is 26 times the size of the middle.
+_SPIKE_FACTOR, _APART, _MOST_SPIKES = 50.0, 3.0, 0.001
 _HUGE = 1e30
 # A place is far from the area of use of its system if it is farther away than the area is large, and more than so many
 # degrees.
@@ -78,17 +81,23 @@ class KnownRange:
     places: tuple[int, ...]
 
     @classmethod
-    def of_sample(cls, rows: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
+    def of_sample(
+        cls, rows: Array, names: Sequence[str], known: Coordinates | None, ends: Array | None = None
+    ) -> "KnownRange":
         """The middle half of columns in rows (n, k) that represent a table, which a few wrong values do not change.
 
         Inputs of the same unit have a common reach. Of a few rows any input is plausible.
 
         names : (k - 1,) of the inputs; known : their coordinates, if they have a system.
+        ends : (m,) the least and the greatest targets of the table, by default those of the rows.
         """
         low, middle, high = np.quantile(_in_metres(rows, known), [0.25, 0.5, 0.75], axis=0)
         size, units = high - low, [Label.parsed(name).unit for name in names]
         largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
-        target = _MIDDLE_TARGET_FACTOR * size[-1] or _TARGET_FACTOR * abs(middle[-1])
+        target = _TARGET_FACTOR * max(size[-1], abs(middle[-1]))
+        if len(rows) >= MIN_KNOWN:
+            ends, most = rows[:, -1] if ends is None else ends, max(1.0, _MOST_SPIKES * len(rows))
+            target = min(target, _reach_of_spikes(ends, low[-1], high[-1], most))
         reach = np.append(_MIDDLE_FACTOR * np.array(largest), target)
         made = cls._with_reach(low, high, reach, names, known)
         if len(rows) < MIN_KNOWN:
@@ -211,6 +220,15 @@ class KnownRange:
             return self.low, self.high
         low, high = self.coordinates.box_to_user(self.low[np.newaxis, :-1], self.high[np.newaxis, :-1])
         return np.append(low[0], self.low[-1]), np.append(high[0], self.high[-1])
+
+
+def _reach_of_spikes(y: Array, low: float, high: float, most: float) -> float:
+    """How far from the middle, low to high, targets `y` (n,) are spikes; infinite if there are none, or too many."""
+    distance, reach = np.maximum(low - y, y - high), max(_SPIKE_FACTOR * (high - low), abs(low), abs(high))
+    is_spike = distance > reach
+    if not 0 < is_spike.sum() <= most:
+        return inf
+    return reach if distance[is_spike].min() > _APART * distance[~is_spike].max() else inf
 
 
 def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None) -> Fault | None:

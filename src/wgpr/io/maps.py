@@ -114,7 +114,9 @@ def _release(version: str) -> list[int]:
 def _difference(before: State, after: State) -> Contents:
     """The models of `after` that learned something since `before`, an earlier state of the same stream."""
     if not _is_earlier(before, after):
-        raise MapError("old is not an earlier state of new: it has learned other rows; send the whole map")
+        raise MapError(
+            "old is not an earlier state of new: it has learned other rows, or in other batches; send the whole map"
+        )
     header = {"base": _state_fingerprint(before), **encode_progress(after, compact=True).header}
     if isinstance(before.ensemble, Territories) and isinstance(after.ensemble, Territories):
         header["n_models"] = len(after.ensemble)

@@ -105,6 +105,7 @@ class Catalogue:
         return found
 
     async def _close(self) -> None:
+        await asyncio.gather(*self._deletions, return_exceptions=True)
         await asyncio.gather(*(live_map.finish() for live_map in self.maps.values()))
         self._is_closing = True
         for live_map in self.maps.values():
@@ -173,8 +174,13 @@ class Catalogue:
         """Delete a map. It goes on if the client leaves, or its time is up, so that no half of the map is left."""
         task = asyncio.create_task(self._delete(name))
         self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
+        task.add_done_callback(self._end_of_deletion)
         await asyncio.shield(task)
+
+    def _end_of_deletion(self, task: asyncio.Task[None]) -> None:
+        self._deletions.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), OSError):
+            log("delete", error=error.strerror or type(error).__name__)
 
     async def _delete(self, name: str) -> None:
         async with self._opening:
