@@ -433,7 +433,8 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "--x", "east,depth", "--y", "depth", "-o", "b.map"], 1, ["depth", "twice"]),
         (["fit", "survey.csv", "--x", "east,1", "--y", "depth", "-o", "b.map"], 1, ["east", "twice"]),
         (["fit", "survey.csv", "--x", "1,2,3", "-o", "b.map"], 1, ["--y"]),
-        (["fit", "survey.csv", "-o", "survey.csv"], 2, ["survey.csv", "overwritten"]),
+        (["fit", "survey.csv", "-o", "places.csv"], 2, ["places.csv", "name of a table", "places.map"]),
+        (["merge", "a.map", "a.map", "-o", "both.csv.gz"], 2, ["both.csv.gz", "name of a table"]),
         (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "line 3", "'a'", "rescale"]),
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
@@ -691,7 +692,7 @@ def test_an_input_far_from_the_middle_of_its_column_is_told_by_fit(wgpr):
     assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
     code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
     assert (code, said.count("warning: bad.csv")) == (0, 1)
-    assert "bad.csv, line 22, column 'north': 0 is far outside of the known range" in said
+    assert "bad.csv, line 22, column 'north': 0 is far outside of the middle half of the rows, 5e+06 to " in said
 
 
 def test_fit_says_what_it_did_with_doubtful_values_and_counts_them(wgpr):
@@ -753,6 +754,19 @@ def test_fit_tells_a_spike(wgpr):
     assert "warning: good.csv" not in wgpr("fit", "good.csv", *SMALL, "-o", "a.map")[2]
     code, _, said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")
     assert (code, "warning: bad.csv, line 12, column 'depth': 980 is far outside" in said) == (0, True), said
+
+
+def test_update_tells_a_spike(wgpr):
+    frame = survey(120).assign(depth=np.tile(np.linspace(4.0, 20.0, 60), 2))
+    frame[:60].to_csv("monday.csv", index=False)
+    frame[60:].to_csv("tuesday.csv", index=False)
+    frame.loc[70, "depth"] = 980.0
+    frame[60:].to_csv("wednesday.csv", index=False)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    code, _, said = wgpr("update", "a.map", "wednesday.csv", "-o", "b.map")
+    assert (code, "wednesday.csv, line 12, column 'depth': 980 is far outside of the middle half" in said) == (0, True)
+    assert "update the map as it was before" in said
+    assert "warning" not in wgpr("update", "a.map", "tuesday.csv")[2]
 
 
 def test_fit_tells_a_spike_among_more_rows_than_are_looked_at_together(wgpr, monkeypatch):

@@ -591,6 +591,24 @@ def test_a_service_that_was_started_again_knows_its_streams_and_files(wgpr, tmp_
     assert load(folder / "lake" / "snapshot.map").n_samples_seen_ == 80
 
 
+def test_commands_do_not_write_the_map_of_a_service_that_runs(wgpr, tmp_path):
+    """The service would replace it with its own."""
+    write_survey("monday.csv", 50)
+    write_survey("tuesday.csv", 20, seed=2)
+    snapshot = tmp_path / "maps" / "lake" / "snapshot.map"
+    snapshot.parent.mkdir(parents=True)
+    assert wgpr("fit", "monday.csv", "-o", snapshot)[0] == 0
+    with service_process(tmp_path / "maps") as (address, _):
+        address()
+        for command in (["update", snapshot, "tuesday.csv"], ["fit", "tuesday.csv", "-o", snapshot]):
+            code, _, said = wgpr(*command)
+            assert (code, "belongs to a wgpr serve that runs" in said, "--to" in said) == (1, True, True), said
+        code, _, said = wgpr("stream", snapshot, stdin=text_of(survey(5)))
+        assert (code, "belongs to a wgpr serve that runs" in said) == (1, True)
+    assert wgpr("update", snapshot, "tuesday.csv")[0] == 0
+    assert load(snapshot).n_samples_seen_ == 70
+
+
 def test_many_lines_are_few_requests(wgpr, lake, url, monkeypatch):
     sizes = []
 

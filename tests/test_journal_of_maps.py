@@ -73,12 +73,8 @@ def _learned(method, rows, settings):
 
 
 def files():
-    """Names and contents of all files but locks and the standard input of commands."""
-    return {
-        path.name: path.read_bytes()
-        for path in Path().iterdir()
-        if path.name != ".stdin" and not path.name.endswith(".lock")
-    }
+    """Names and contents of all files but locks."""
+    return {path.name: path.read_bytes() for path in Path().iterdir() if not path.name.endswith(".lock")}
 
 
 # Killed streams
@@ -93,7 +89,7 @@ def test_a_killed_stream_loses_nothing(wgpr, saved_map):
     assert (code, "70 rows of an interrupted run were learned from its journal\n" in said) == (0, True)
     assert_learned("a.map", rows, **SETTINGS)
     assert Path("a.map~").read_bytes() == before
-    assert {path.name for path in Path().iterdir()} == {"a.map", "a.map~", ".stdin"}
+    assert {path.name for path in Path().iterdir()} == {"a.map", "a.map~"}
 
 
 @pytest.mark.parametrize("settings", [SMALL, []], ids=["batches", "default"])

@@ -526,7 +526,7 @@ def test_fit_refuses_places_far_from_all_others(wgpr, place, hint, line):
     write("a.csv", [*rows[: line - 2], (*place, 10.0), *rows[line - 2 :]])
     code, _, told = wgpr("fit", "a.csv", "--crs", "EPSG:4326", "-o", "lake.map", *QUICK)
     assert (code, f"a.csv, line {line}, column " in told) == (1, True), told
-    assert f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range" in told
+    assert f"{place[0]:.15g}, {place[1]:.15g} is far outside of the middle half of the rows, " in told
     assert "correct it, or learn it as it is (--force); nothing was learned" in told
     assert (SWAPPED in told) is bool(hint)
     code, _, told = wgpr("fit", "a.csv", "--force", "-o", "lake.map", *QUICK)
@@ -626,10 +626,11 @@ def test_degrees_without_a_system_are_guarded_too(wgpr, place, hint):
     write_degrees("c.csv", [*rows, (*place, 10.0), (*place, 11.0)])
     settings = ["--crs", "none", "-o", "lake.map", *QUICK]
     assert (wgpr("fit", "a.csv", *settings)[0], load("lake.map").crs_) == (0, None)
-    shown = f"{place[0]:.15g}, {place[1]:.15g} is far outside of the known range, -76."
+    shown = f"{place[0]:.15g}, {place[1]:.15g} is far outside of the "
     for line, command in ((7, ["update", "lake.map", "b.csv"]), (82, ["fit", "c.csv", *settings])):
         code, _, told = wgpr(*command)
         assert (code, f", line {line}, column " in told, shown in told, SWAPPED in told) == (1, True, True, bool(hint))
+        assert (f"{shown}known range, -76." in told) == (command[0] == "update")
         assert "(and 1 more); correct it, or learn it as it is (--force); nothing was learned" in told
     _, _, told = wgpr("stream", "lake.map", stdin=_lines([(*place, 10.0), *rows[60:]]))
     assert (told.count("left out"), load("lake.map").n_samples_seen_) == (1, 80)

@@ -305,7 +305,7 @@ def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
     code, _, told = wgpr("fit", "survey.csv", "--x", "east,north", "--y", "depth", "--shards", 2, "-o", "lake.map")
     assert code == 0, told
     assert "learned 1,200 rows" in told
-    assert "shards do not pay for fewer than 20,000 rows" in told
+    assert "shards do not pay for fewer than 100,000 rows" in told
     model = load("lake.map")
     assert model.n_samples_seen_ == 1200
     assert errors(model)[0] < 1.2 * error_alone(1200)

@@ -155,7 +155,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(wgpr, lake, tmp_path, argu
     assert code not in (0, None)
     assert message in " ".join(told.split())
     assert "Traceback" not in told
-    assert {path.name for path in tmp_path.iterdir()} - before <= {".stdin"}
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_the_help_says_what_a_gain_is(wgpr, lake):

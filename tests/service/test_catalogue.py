@@ -14,6 +14,7 @@ import wgpr.service.catalogue as catalogue_module
 from journals import JOURNAL, LOG, as_killed, no_room
 from live_maps import PAPER, SURVEY, direct_bytes, survey_rows, until
 from streams import assert_same_map_files
+from wgpr.io.files import lock_of, locked
 from wgpr.io.journal import Journal, JournalError
 from wgpr.io.store import SNAPSHOT
 from wgpr.service.catalogue import Catalogue
@@ -92,6 +93,20 @@ def test_a_map_that_is_made_again_gets_nothing_of_the_deleted_one(tmp_path):
             assert_served(catalogue["lake"], ROWS[:30])
             await learned(catalogue["other"], ROWS)
             assert_served(catalogue["other"], ROWS)
+
+    asyncio.run(scenario())
+
+
+def test_a_service_does_not_open_a_map_that_a_command_is_writing(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            await catalogue.create("lake", SURVEY)
+        held = locked(lock_of(tmp_path / "lake" / "snapshot.map"), "held")
+        with held, pytest.raises(BlockingIOError, match="another wgpr is writing"):
+            async with opened(tmp_path):
+                pass
+        async with opened(tmp_path) as catalogue:
+            assert list(catalogue.maps) == ["lake"]
 
     asyncio.run(scenario())
 

@@ -50,7 +50,7 @@ def fit(
 
     model = make_estimator(method, setting)
     require_weights(model, weight)
-    opt.check_output(output, *expand(data))
+    opt.check_map_output(output, *expand(data))
     with map_writer(output) as writer, fleet_of(model, shards, engine, address, folder) as fleet:
         table = open_table(data, tables)
         columns = choose_columns(table, opt.split_names(x), y, weight)
@@ -91,7 +91,7 @@ def update(
     from wgpr.cli.settings import open_table
     from wgpr.io.tables import expand
 
-    opt.check_output(output or map_file, *expand(data))
+    opt.check_map_output(output or map_file, *expand(data))
     is_in_place = output is None or os.path.realpath(output) == os.path.realpath(map_file)
     with map_writer(output or map_file, continues=is_in_place) as writer:
         if not data and not crs:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MOST_IN_SAMPLE = 20_000
 
 # Rows below which a map is learned sooner by one process than by several.
-_FEW_ROWS = 20_000
+_FEW_ROWS = 100_000
 
 # Rows between two updates of the progress bar, and in a commit to the journal. An interrupted `fit` loses no more.
 _PIECE = 500

@@ -246,7 +246,7 @@ def _parse_number(name: str, value: Any) -> float:
     number = parse_number(value, ".") if isinstance(value, int | float | str) else None
     if number is None:
         is_comma = isinstance(value, str) and parse_number(value, ",") is not None
-        hint = " (the decimal mark must be a point; wgpr update MAP - takes commas too)" if is_comma else ""
+        hint = " (the decimal mark must be a point here; wgpr fit and update take commas too)" if is_comma else ""
         raise LineError(f"has {str(value)[:40]!r} as {name}, which is not a number{hint}")
     if isnan(number):
         raise LineError(f"has no {name}" + (f": {value} is not a number" if value != "" else ""))

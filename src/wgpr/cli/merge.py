@@ -38,7 +38,7 @@ def merge(
     """
     if len(map_files) < 2:
         raise UsageError("MAP must be given at least twice; name the maps that become one")
-    opt.check_output(output, *map_files)
+    opt.check_map_output(output, *map_files)
     with map_writer(output) as writer:
         maps = [read_map(path) for path in map_files]
         for path, each in zip(map_files, maps, strict=True):

@@ -37,7 +37,7 @@ class TableCheck:
         self._files: set[str] = set()
         self._n_passed = 0
         self._tables: dict[str, tuple[int, Fingerprints]] = {}  # with the number of rows before each
-        self._extremes: list[Chunk] = []  # rows with the least and greatest values of each chunk, for a new map
+        self._extremes: list[Chunk] = []  # rows with the least and greatest values of each chunk
 
     def add(self, chunk: Chunk) -> Chunk:
         """Check the next chunk and return it. Values of a new map are judged later, by `judge`."""
@@ -55,11 +55,10 @@ class TableCheck:
                 self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
             if is_new_file:
                 self._check_sign(chunk, rows[:, -1], self._known.low[-1], self._known.high[-1])
-        else:
-            X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
-            order = np.argsort(np.column_stack([X, rows[:, -1]]), axis=0)
-            ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
-            self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
+        X = rows[:, :-1] if self._coordinates is None else self._coordinates.places(rows[:, :-1])
+        order = np.argsort(np.column_stack([X, rows[:, -1]]), axis=0)
+        ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
+        self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
         self._files.add(chunk.file)
         return chunk
@@ -70,7 +69,8 @@ class TableCheck:
         return chunk
 
     def judge(self, sample: Array) -> None:
-        """Check the values of all chunks that were added, by rows (n, k) that represent these, for a new map.
+        """Check the values of all chunks that were added, by rows (n, k) that represent these; for a map that has
+        learned something, only targets, because the others were checked by what it knows.
 
         A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
@@ -80,12 +80,15 @@ class TableCheck:
             names, ends = extremes[0].names[: rows.shape[1] - 1], [chunk.values[:, -1] for chunk in extremes]
             known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends))
             for chunk in extremes:
-                self._check_fix(chunk, known)
+                if self._known is None:
+                    self._check_fix(chunk, known)
                 for fault, n_more in known.faults(chunk.values):
+                    if self._known is not None and fault.column < len(known.names):
+                        continue
                     count = f"at least {n_more}" if n_more + 1 >= _N_EXTREMES else str(n_more)
                     is_place = fault.column in known.places
                     self._tell_far(chunk, fault, count, is_place=is_place, is_error=is_place)
-        for chunk in extremes:
+        for chunk in extremes if self._known is None else ():
             if (outside := first_out_of_area(chunk.values[:, :-1], self._coordinates)) is not None:
                 self._tell_far(chunk, outside, "0", is_place=True, is_error=True)
                 break
@@ -113,7 +116,8 @@ class TableCheck:
         elif is_error:
             remedy = f"{units}{', '.join(remedies)}, or learn it as it is (--force)"
         else:
-            remedy = f"it is learned as it is; if it is wrong, {units}{' or '.join(remedies)}, and fit again"
+            again = "fit again" if self._known is None else "update the map as it was before"
+            remedy = f"it is learned as it is; if it is wrong, {units}{' or '.join(remedies)}, and {again}"
         self._tell(f"{place}: {fault.values} is {fault.text}{more}; {remedy}", is_error=is_error)
 
     def _tell(self, problem: str, *, is_error: bool) -> None:
@@ -128,16 +132,17 @@ class TableCheck:
     def _check_repetition(self, chunk: Chunk) -> None:
         """Tell a file that begins with rows that were learned before."""
         if n_rows := begins_alike(chunk.values, self._learned):
-            remedy = "leave out this file" if self.n_rows else f"leave them out (--skip {self._skip + n_rows})"
-            fault = f"{chunk.file} begins with rows that the map has learned before"
-            self._tell(f"{fault}; {remedy} or learn them again (--force)", is_error=True)
+            remedy = "leave out this file" if self.n_rows else f"leave these out (--skip {self._skip + n_rows})"
+            fault = f"{chunk.file} begins with rows that the map has learned before, {n_rows:,} in all"
+            remedy = "they are learned again (--force)" if self._force else f"{remedy} or learn them again (--force)"
+            self._tell(f"{fault}; {remedy}", is_error=True)
 
     def _check_sign(self, chunk: Chunk, y: Array, low: float, high: float) -> None:
         """Tell a file whose first targets (n,) are in the known range, from low to high, only with the other sign."""
         if len(y) >= MIN_KNOWN and low * high > 0 and (y * low < 0).all() and low <= -y.mean() <= high:
             name = chunk.names[len(chunk.names) - 1 - self.has_weights]
             fault = f"{chunk.file}: the first values of {name!r} have another sign than those of the map"
-            remedy = "they are learned as they are; if that is wrong, correct them and update the map of before (MAP~)"
+            remedy = "they are learned as they are; if that is wrong, correct them and update the map as it was before"
             self._tell(f"{fault}; {remedy}", is_error=False)
 
     def _check_places(self, chunk: Chunk, X: Array) -> None:

@@ -182,7 +182,8 @@ def evaluate(
 ) -> None:
     """Score the predictions of other data, and their uncertainty.
 
-    Use whole survey lines that were not learned: rows next to learned ones are too easy to predict.
+    Use whole survey lines that were not learned: rows next to learned ones are too easy to predict. A file that begins
+    with learned rows is told; rows that come in another order are not recognised.
 
     Example: `wgpr evaluate lake.map thursday.csv`
     """

@@ -27,10 +27,10 @@ from wgpr.gp.linalg import Array
 from wgpr.io import maps
 from wgpr.io.codec import describe, read_learned_tables, unfitted
 from wgpr.io.container import MapError
-from wgpr.io.files import check_destination, is_locked, locked, replace_file, write_file
+from wgpr.io.files import check_destination, is_locked, lock_of, locked, replace_file, write_file
 from wgpr.io.journal import Entry, JournalError
 from wgpr.io.rows import learn_rows, n_seen
-from wgpr.io.store import SNAPSHOT, Store, files_of
+from wgpr.io.store import SERVICE_LOCK, SNAPSHOT, Store, files_of
 
 
 def journal_of(map_file: str | os.PathLike[str]) -> Path:
@@ -41,7 +41,7 @@ def journal_of(map_file: str | os.PathLike[str]) -> Path:
 
 def read_map(path: Path) -> Any:
     """The saved map, for a command that does not change it. A warning says if a run on it was interrupted."""
-    has_journal = journal_of(path).exists() and not is_locked(_lock_of(path))
+    has_journal = journal_of(path).exists() and not is_locked(lock_of(path))
     if has_journal and not path.exists():
         raise FileNotFoundError(f"{path} was not yet saved when a run was interrupted; wgpr update {path} saves it")
     model = _load(path)
@@ -74,7 +74,12 @@ def map_writer(path: Path, *, continues: bool = False) -> Iterator["MapWriter"]:
         raised if rows of an interrupted run might be lost with it.
     """
     writer = MapWriter(path, check_destination(path))
-    with locked(_lock_of(path), f"another wgpr is writing {path.name}; wait until it ends, or use another -o"):
+    with locked(lock_of(path), f"another wgpr is writing {path.name}; wait until it ends, or use another -o"):
+        # After the lock is taken: a service looks at it when it has its own.
+        served = Path(os.path.realpath(path)).parent.parent
+        if path.name == SNAPSHOT and is_locked(served / SERVICE_LOCK):
+            remedy = f"send rows to it (wgpr stream --to .../maps/{path.resolve().parent.name}), or stop it first"
+            raise BlockingIOError(f"{path} belongs to a wgpr serve that runs; {remedy}")
         if not continues and writer.has_journal:
             raise FileExistsError(
                 f"{path} may lack rows of an interrupted run, which would be lost; learn them with wgpr update {path}, "
@@ -84,11 +89,6 @@ def map_writer(path: Path, *, continues: bool = False) -> Iterator["MapWriter"]:
             yield writer
         finally:
             writer.close()
-
-
-def _lock_of(path: Path) -> Path:
-    target = Path(os.path.realpath(path))
-    return target.with_name(f".{target.name}.lock")
 
 
 class MapWriter:

@@ -24,7 +24,7 @@ def compact(
     With a method that learns batches, rows that wait for one to fill are not in it. They come with a difference
     (`wgpr diff`) when they are learned. The default method has no such rows.
     """
-    opt.check_output(output, map_file)
+    opt.check_map_output(output, map_file)
     model = read_map(map_file)
     with map_writer(output) as writer:
         writer.save(model, compact=True)
@@ -54,7 +54,7 @@ def apply(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the new map.")],
 ) -> None:
     """Apply a difference to a map."""
-    opt.check_output(output, difference)
+    opt.check_map_output(output, difference)
     model, data = read_map(old), difference.read_bytes()
     if not data.startswith(_DEFLATED):
         raise MapError(f"{difference} is no difference; name a file of wgpr diff as DIFF")

@@ -81,6 +81,12 @@ def locked(lock: Path, message: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def lock_of(path: str | os.PathLike[str]) -> Path:
+    """The lock file that a command holds while it writes a file: beside it, links resolved."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.lock")
+
+
 def is_locked(lock: Path) -> bool:
     """Whether a process holds the lock file `lock`. No file is changed."""
     try:

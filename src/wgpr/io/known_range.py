@@ -1,7 +1,7 @@
 """What is known of the values of a map, and which values are far outside of that."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -71,6 +71,7 @@ class KnownRange:
     names : (k - 1,) of the inputs; coordinates : of a map with a reference system.
     places : columns of x and y if there are coordinates, or of longitude and latitude by their names. They are judged
         together. Otherwise empty.
+    name : what low and high are the ends of.
     """
 
     low: Array
@@ -79,6 +80,7 @@ class KnownRange:
     names: Sequence[str]
     coordinates: Coordinates | None
     places: tuple[int, ...]
+    name: str = "known range"
 
     @classmethod
     def of_sample(
@@ -102,7 +104,7 @@ class KnownRange:
         made = cls._with_reach(low, high, reach, names, known)
         if len(rows) < MIN_KNOWN:
             made.reach[:-1] = inf
-        return made
+        return replace(made, name="middle half of the rows")
 
     @classmethod
     def of_bounds(cls, low: Array, high: Array, names: Sequence[str], known: Coordinates | None) -> "KnownRange":
@@ -197,7 +199,7 @@ class KnownRange:
         ranges = " and ".join(f"{low[each]:.{digits}g} to {high[each]:.{digits}g}" for each in columns)
         hint = self.swap_hint(rows[row, :-1]) if column < len(self.names) else ""
         is_no_data = len(columns) == 1 and bool(rows[row, column] in _NO_DATA or abs(rows[row, column]) >= _HUGE)
-        text = f"far outside of the known range, {ranges}{hint}"
+        text = f"far outside of the {self.name}, {ranges}{hint}"
         return Fault(row, column, _shown(rows[row], columns), text, is_no_data)
 
     def swap_hint(self, x: Array) -> str:

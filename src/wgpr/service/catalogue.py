@@ -17,6 +17,7 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.methods import TerritoryMethod
 from wgpr.io.files import locked, sync_folder
 from wgpr.io.rows import knows_rows_at_once
+from wgpr.io.store import SERVICE_LOCK
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
 from wgpr.service.events import EventHub
@@ -74,7 +75,7 @@ class Catalogue:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in missing:
                 sync_folder(path.parent)
-            stack.enter_context(locked(self.folder / ".lock", message))
+            stack.enter_context(locked(self.folder / SERVICE_LOCK, message))
             found = self._checked_folders()
             self._loop = asyncio.get_running_loop()
             self._writers = [self._started_writer(number) for number in range(self._n_writers)]

@@ -28,7 +28,7 @@ from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
 from wgpr.io.codec import learned_tables
 from wgpr.io.coordinates import Coordinates, coordinates
-from wgpr.io.files import sync_folder
+from wgpr.io.files import is_locked, lock_of, sync_folder
 from wgpr.io.journal import Entry, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.store import JOURNAL, SNAPSHOT, Store
@@ -82,6 +82,8 @@ def create_folder(folder: Path, definition: Definition) -> None:
 
 def open_folder(folder: Path) -> Opened:
     """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
+    if is_locked(lock_of(folder / SNAPSHOT)):
+        raise BlockingIOError(f"another wgpr is writing {folder / SNAPSHOT}; wait until it ends")
 
     def about(model: EnsembleRegressor | None) -> dict[str, Any]:
         if model is None:
