@@ -58,7 +58,11 @@ def merge_named(maps: Sequence[Any], names: Sequence[str], *, align: bool = Fals
         members, plan, n_rows = _planned(maps, names)
         if align:
             plan, result.offsets_ = _aligned(plan, members)
-        territories = united(plan, maps[0]._method().settings, n_rows, members[0].state.n_steps)
+        try:
+            territories = united(plan, maps[0]._method().settings, n_rows, members[0].state.n_steps)
+        except ArithmeticError as error:
+            fault = f"{' and '.join(names)} cannot be merged: their values are too many powers of ten apart"
+            raise ValueError(f"{fault}; fit them again without wrong values") from error
     result._state = _state([member.state for member in members], territories)
     _take_names(result, maps)
     return result
@@ -94,13 +98,17 @@ def _planned(maps: Sequence[Any], names: Sequence[str]) -> tuple[list[_Member], 
     _check_is_no_fork(members, [source is None for source, _ in kept])
     sources: list[Source] = []
     n_learned: list[int] = []
+    n_rows = 0
     for place, (source, holder) in enumerate(kept):
         number = members[holder].source if source is None else len(sources)
         members[place] = members[place]._replace(source=number)
         if source is not None:
             sources.append(source)
             n_learned.append(members[place].territories.n_learned)
-    n_rows = sum(model.n_seen for source in sources for model in source.models)
+            # Rows of territories are rounded shares, which may add up to another number than the map has learned.
+            both = members[place].territories.models, source.models
+            before, after = (sum(model.n_seen for model in models) for models in both)
+            n_rows += n_learned[-1] - (before - after)
     sources = [_visited(source, n_rows / n) for source, n in zip(sources, n_learned, strict=True)]
     size = maps[0]._method().settings.sizes(members[0].territories.n_features)[0]
     return members, planned(sources, size), n_rows

@@ -45,8 +45,9 @@ class Evidence:
             squares *= squares
         self.n_evaluations = 0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def value_and_gradient(self, theta: Hyperparameters) -> tuple[float, Array]:
-        """`E`, and its gradient by the logarithms of the hyperparameters."""
+        """`E`, and its gradient by the logarithms of the hyperparameters. Both may be infinite for extreme numbers."""
         n, k = self.t.shape
         self.n_evaluations += 1
         inverse_squares, variance = 1.0 / theta.lengthscales**2, self.kernel.variance(theta)

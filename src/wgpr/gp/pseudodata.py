@@ -54,6 +54,9 @@ _N_PLACES, _N_NEAR_A_PLACE = 16, 12
 # Least width of a box, in length-scales.
 _LEAST_WIDTH = 1e-6
 
+# Limits of extreme numbers: least ratio of two levels of noise, and largest precision.
+_LEAST_RATIO, _MOST_PRECISION = 1e-75, 1e200
+
 
 @dataclass(frozen=True, eq=False)
 class PseudoData:
@@ -94,8 +97,10 @@ class PseudoData:
 
     def with_noise(self, before: float, now: float) -> "PseudoData":
         """After the noise of the model has changed: that of the rows follows it."""
-        factor = (before / now) ** 2
-        return replace(self, precision=np.where(self.is_row, factor, 1.0) * self.precision)
+        factor = min(max(before / now, _LEAST_RATIO), 1.0 / _LEAST_RATIO) ** 2
+        with np.errstate(over="ignore"):
+            precision = np.where(self.is_row, factor, 1.0) * self.precision
+        return replace(self, precision=np.minimum(precision, _MOST_PRECISION))
 
     def united(self) -> "PseudoData":
         """Observations of the same place become one with the sum of their precisions. That is exact."""
