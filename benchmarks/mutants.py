@@ -118,7 +118,7 @@ MUTANTS: dict[str, Faults] = {
     ],
     "gp/pseudodata.py": [
         ("y, weights / noise**2, np.ones", "y, weights / noise, np.ones", "precision of a row without the square"),
-        ("factor = (before / now) ** 2", "factor = (now / before) ** 2", "precisions follow the noise the wrong way"),
+        ("max(before / now, _LEAST", "max(now / before, _LEAST", "precisions follow the noise the wrong way"),
         (
             "np.where(self.is_row, factor, 1.0) * self.precision",
             "factor * self.precision",
