@@ -756,6 +756,12 @@ def test_fit_tells_a_spike(wgpr):
     assert (code, "warning: bad.csv, line 12, column 'depth': 980 is far outside" in said) == (0, True), said
 
 
+def test_a_map_with_the_name_of_a_table_can_be_updated(wgpr, fitted_map):
+    write_survey("more.csv", 20, seed=3)
+    fitted_map.rename("lake.log")
+    assert wgpr("update", "lake.log", "more.csv")[0] == 0
+
+
 def test_update_tells_a_spike(wgpr):
     frame = survey(120).assign(depth=np.tile(np.linspace(4.0, 20.0, 60), 2))
     frame[:60].to_csv("monday.csv", index=False)

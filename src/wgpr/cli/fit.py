@@ -91,7 +91,7 @@ def update(
     from wgpr.cli.settings import open_table
     from wgpr.io.tables import expand
 
-    opt.check_map_output(output or map_file, *expand(data))
+    (opt.check_output if output is None else opt.check_map_output)(output or map_file, *expand(data))
     is_in_place = output is None or os.path.realpath(output) == os.path.realpath(map_file)
     with map_writer(output or map_file, continues=is_in_place) as writer:
         if not data and not crs:

@@ -184,13 +184,11 @@ def interval_half_width(level: float) -> float:
     return rows.interval_half_width(level)
 
 
-# Endings of files that a map must not replace.
-_OF_TABLES = (".csv", ".tsv", ".txt", ".xyz", ".parquet", ".npz", ".nmea", ".log", ".tlog", ".gz")
-
-
 def check_map_output(output: Path, *inputs: Path | str) -> None:
     """Raise an error unless a map can be written there: it must not be named like a table, nor be an input file."""
-    if output.suffix.lower() in _OF_TABLES:
+    from wgpr.io.tables import READABLE
+
+    if output.name.lower().endswith(READABLE):
         raise UsageError(f"{output} would be a map with the name of a table; name it {output.with_suffix('.map')}")
     check_output(output, *inputs)
 

@@ -43,7 +43,7 @@ Columns = Sequence[NDArray[Any]]
 
 _TEXT = (".csv", ".tsv", ".txt", ".xyz", ".csv.gz", ".tsv.gz", ".txt.gz", ".xyz.gz")
 _LOGS = (".nmea", ".nmea.gz", ".log", ".tlog")
-_READABLE = (*_TEXT, ".parquet", ".npz", *_LOGS)
+READABLE = (*_TEXT, ".parquet", ".npz", *_LOGS)
 _CONVERSION = (
     "convert it: of GIS with geopandas (g = geopandas.read_file(name); g.assign(x=g.geometry.x, y=g.geometry.y).to_csv("
     '"survey.csv")), others with pandas (a DataFrame of their columns, then to_csv)'
@@ -254,8 +254,8 @@ def _check_file(path: str) -> None:
         raise TableError(f"{path} does not exist; check the name and the folder")
     if path.lower().endswith(".map"):
         raise TableError(f"{path} is a map and no table; name the map first, and then the tables")
-    if not path.lower().endswith(_READABLE):
-        raise TableError(f"{path} cannot be read here: its name ends with none of {_listed(_READABLE)}; {_CONVERSION}")
+    if not path.lower().endswith(READABLE):
+        raise TableError(f"{path} cannot be read here: its name ends with none of {_listed(READABLE)}; {_CONVERSION}")
 
 
 def _positions(names: Sequence[str], columns: Iterable[str | int], file: str) -> list[int]:
