@@ -435,6 +435,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "--x", "1,2,3", "-o", "b.map"], 1, ["--y"]),
         (["fit", "survey.csv", "-o", "places.csv"], 2, ["places.csv", "name of a table", "places.map"]),
         (["merge", "a.map", "a.map", "-o", "both.csv.gz"], 2, ["both.csv.gz", "name of a table"]),
+        (["stream", "new.csv"], 2, ["new.csv", "name of a table", "new.map"]),
         (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "line 3", "'a'", "rescale"]),
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
@@ -777,10 +778,26 @@ def test_update_tells_a_spike(wgpr):
 
 def test_fit_tells_a_spike_among_more_rows_than_are_looked_at_together(wgpr, monkeypatch):
     monkeypatch.setattr("wgpr.cli.learn._MOST_IN_SAMPLE", 100)
-    frame = survey(900).assign(depth=np.linspace(4.0, 20.0, 900))
-    frame.loc[555, "depth"] = 980.0
+    frame = survey(3000).assign(depth=np.linspace(4.0, 20.0, 3000))
+    frame.loc[[555, 1000, 2000], "depth"] = 980.0, 970.0, 990.0
     frame.to_csv("bad.csv", index=False)
-    assert "line 557, column 'depth': 980 is far outside" in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+    said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+    assert "line 557, column 'depth': 980 is far outside" in said
+    frame.loc[2500, "depth"] = 960.0  # more than 0.1 % are not spikes
+    frame.to_csv("bad.csv", index=False)
+    assert "far outside" not in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+
+
+@pytest.mark.parametrize("n_quiet", [4, 60])
+def test_a_value_that_a_map_knows_is_no_spike_of_an_update(wgpr, n_quiet):
+    """Values of a quiet line, and one anomaly as large as those that the map has learned."""
+    survey(80).assign(depth=np.linspace(-10.0, 10.0, 80)).to_csv("monday.csv", index=False)
+    quiet = 1e-4 * np.arange(n_quiet)
+    survey(n_quiet + 1, seed=2).assign(depth=[*quiet, 9.0]).to_csv("tuesday.csv", index=False)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert "warning" not in wgpr("update", "a.map", "tuesday.csv", "-o", "b.map")[2]
+    survey(n_quiet + 1, seed=2).assign(depth=[*quiet, 9e6]).to_csv("tuesday.csv", index=False)
+    assert wgpr("update", "a.map", "tuesday.csv", "--force")[2].count("warning") == 1
 
 
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])

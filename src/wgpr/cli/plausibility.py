@@ -30,7 +30,7 @@ class TableCheck:
 
     def __init__(self, model: EnsembleRegressor, *, force: bool, has_weights: bool = False, skip: int = 0) -> None:
         self.has_weights, self._skip, self._force = has_weights, skip, force
-        self.n_rows, self._n_warnings, self._warnings = 0, 0, list[str]()
+        self.n_rows, self._n_judged, self._n_warnings, self._warnings = 0, 0, 0, list[str]()
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
@@ -74,11 +74,12 @@ class TableCheck:
 
         A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
-        extremes, self._extremes = self._extremes, []
-        if extremes:
-            rows = sample[:, :-1] if self.has_weights else sample
+        n_rows, self._n_judged = self.n_rows - self._n_judged, self.n_rows
+        extremes, self._extremes = [self._doubtful(chunk) for chunk in self._extremes], []
+        rows = sample[:, :-1] if self.has_weights else sample
+        if extremes and (self._known is None or len(rows) >= MIN_KNOWN):
             names, ends = extremes[0].names[: rows.shape[1] - 1], [chunk.values[:, -1] for chunk in extremes]
-            known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends))
+            known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends), n_rows)
             for chunk in extremes:
                 if self._known is None:
                     self._check_fix(chunk, known)
@@ -95,6 +96,15 @@ class TableCheck:
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
         self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
+
+    def _doubtful(self, chunk: Chunk) -> Chunk:
+        """The rows of a chunk without targets that are within what the map knows, or were told already."""
+        if self._known is None:
+            return chunk
+        y, is_told = chunk.values[:, -1], self._known.is_far(chunk.values)[:, -1]
+        is_known = (self._known.low[-1] <= y) & (y <= self._known.high[-1])
+        is_left = ~is_known & ~is_told
+        return replace(chunk, values=chunk.values[is_left], lines=chunk.lines[is_left])
 
     def _check_fix(self, chunk: Chunk, known: KnownRange) -> None:
         """Tell the first row whose inputs, two or more, are all zero and far from the others."""

@@ -90,7 +90,7 @@ def lock_of(path: str | os.PathLike[str]) -> Path:
 def is_locked(lock: Path) -> bool:
     """Whether a process holds the lock file `lock`. No file is changed."""
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:

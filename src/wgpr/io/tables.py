@@ -198,7 +198,8 @@ def expand(patterns: Iterable[str]) -> list[str]:
         is_name = pattern == "-" or os.path.exists(pattern)
         paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
-            remedy = "check it" if "." in pattern else "separate names of columns by commas (--x east,north)"
+            is_word = not set(pattern) & set("./\\*?[")
+            remedy = "separate names of columns by commas (--x east,north)" if is_word else "check it"
             raise TableError(f"no file matches {pattern}; {remedy}")
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
     return found
