@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.gaussian import LOG_2PI, log_density
@@ -376,6 +377,28 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
     return replace(fitted_now, n_evaluations=posterior.n_evaluations).with_theta(theta)
 
 
+def rougher(territory: Territory) -> Territory | None:
+    """The territory with shorter length-scales and less noise, if these explain its data clearly better; else None.
+
+    The neighbours do not count: they may have taken the same roughness for noise.
+    """
+    kernel, own, theta = territory.kernel, territory.data, territory.theta
+    scales = Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean)
+    posterior = _LogPosterior(_evidences(territory, None), HyperPrior.of_new_model(kernel, scales))
+    starts = [
+        replace(theta, lengthscales=factor * theta.lengthscales, noise=_SHORTENED * theta.noise) for factor in _SHORT
+    ]
+    rough, smooth = posterior.best(starts, _MAX_ITER_FIRST), posterior.best([theta], _MAX_ITER)
+    return territory.with_theta(rough) if posterior(rough) > posterior(smooth) + _CLEARLY else None
+
+
+def is_dense(territory: Territory, distance: float) -> bool:
+    """Whether half of the data have a neighbour within a distance, in length-scales."""
+    Z = territory.data.Z / territory.theta.lengthscales
+    nearest = KDTree(Z).query(Z, k=2)[0][:, 1]
+    return bool(np.median(nearest) <= distance)
+
+
 def _with_new_axes(scales: Scales, spread: Array, is_new_axis: Mask) -> Scales:
     """Scales for the first rows of another survey line. Along new axes (d,) they are not below the mean of all axes.
 
@@ -475,8 +498,7 @@ def _prior(
     noise only: the field may have become rougher, but the instrument is the same.
     """
     kernel = territory.kernel
-    default = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
-    prior = default
+    prior = default = HyperPrior.of_new_model(kernel, scales)
     if len(surroundings.log_theta):
         is_known = np.ones(surroundings.log_theta.shape, dtype=np.bool_)
         is_known[:, 1 : len(spread) + 1] = surroundings.spread >= spread / _SPREAD_GROWTH
