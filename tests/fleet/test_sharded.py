@@ -319,6 +319,7 @@ def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
         (["--engine", "ray", "--address", "auto"], "needs a folder"),
         (["--shards", 2, "-m", "lgpr"], "--shards is for the default method"),
         (["--shards", 0], "shards"),
+        (["--shards", 257], "--shards must be at most 256, got 257; one for each core is enough"),
     ],
 )
 def test_the_command_names_a_wrong_option(wgpr, tmp_path, monkeypatch, options, message):
@@ -337,6 +338,7 @@ def test_the_command_names_a_wrong_option(wgpr, tmp_path, monkeypatch, options, 
     ("settings", "message"),
     [
         ({"n_shards": 0}, "n_shards"),
+        ({"n_shards": 4000}, "n_shards must be at most 256, got 4,000"),
         ({"n_workers": -1}, "n_workers"),
         ({"engine": "threads"}, "engine must be"),
         ({"address": "auto"}, 'address is for engine="ray"'),

@@ -166,8 +166,23 @@ def test_a_budget_that_reaches_nothing_is_no_path(lake):
 
 
 def test_the_order_of_a_start_that_is_too_far_is_told(georeferenced):
-    with pytest.raises(ValueError, match=r"start.*lon,lat"):
+    with pytest.raises(ValueError, match=r"start.*lon,lat in this order; perhaps they are swapped: -76.299,44.501 is"):
         plan(georeferenced, budget=500.0, start=(44.501, -76.299))
+    with pytest.raises(ValueError, match=r"lon,lat in this order$"):
+        plan(georeferenced, budget=500.0, start=(40.0, -70.0))
+
+
+def test_a_start_beyond_the_pole_is_told_to_be_swapped():
+    """A longitude beyond 90 degrees is no latitude."""
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    X, model = survey(), WGPRegressor()
+    degrees = np.column_stack([-123.0 + X[:, 0] / 79_000, 44.5 + X[:, 1] / 111_000])
+    model.crs_ = coordinates_of("EPSG:4326", ["lon", "lat"])
+    learn_rows(model, np.column_stack([degrees, field(X)]), None, ["lon", "lat", "depth [m]"])
+    with pytest.raises(
+        ValueError, match=r"start \(lon,lat\): .* is no place .*; perhaps .* swapped: -122.999,44.501 is"
+    ):
+        plan(model, budget=500.0, start=(44.501, -122.999))
 
 
 def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():
