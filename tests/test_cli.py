@@ -1496,11 +1496,11 @@ def test_lines_come_as_they_arrive():
     reading, writing = os.pipe()
     lines = read_lines(reading)
     os.write(writing, b"1,2\n3,")
-    assert next(lines) == ["1,2"]
+    assert next(lines) == [b"1,2"]
     os.write(writing, b"4\n5")
-    assert next(lines) == ["3,4"]
+    assert next(lines) == [b"3,4"]
     os.close(writing)
-    assert [*lines] == [["5"]]
+    assert [*lines] == [[b"5"]]
     os.close(reading)
 
 
