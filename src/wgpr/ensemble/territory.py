@@ -342,7 +342,7 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
     is_surprised : whether the new rows contradict its present hyperparameters.
     """
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean), spread_of(own.Z)
+    scales, spread = _scales(territory), spread_of(own.Z)
     by_spread, is_new_axis = scales, territory.spread < spread / _SPREAD_GROWTH
     if territory.n_fitted:
         scales = _with_new_axes(scales, spread, is_new_axis)
@@ -382,9 +382,8 @@ def rougher(territory: Territory) -> Territory | None:
 
     The neighbours do not count: they may have taken the same roughness for noise.
     """
-    kernel, own, theta = territory.kernel, territory.data, territory.theta
-    scales = Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean)
-    posterior = _LogPosterior(_evidences(territory, None), HyperPrior.of_new_model(kernel, scales))
+    theta, prior = territory.theta, HyperPrior.of_new_model(territory.kernel, _scales(territory))
+    posterior = _LogPosterior(_evidences(territory, None), prior)
     starts = [
         replace(theta, lengthscales=factor * theta.lengthscales, noise=_SHORTENED * theta.noise) for factor in _SHORT
     ]
@@ -397,6 +396,12 @@ def is_dense(territory: Territory, distance: float) -> bool:
     Z = territory.data.Z / territory.theta.lengthscales
     nearest = KDTree(Z).query(Z, k=2)[0][:, 1]
     return bool(np.median(nearest) <= distance)
+
+
+def _scales(territory: Territory) -> Scales:
+    """Of its pseudo-data; those of next to no weight say nothing of the target's."""
+    own = territory.data
+    return Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean)
 
 
 def _with_new_axes(scales: Scales, spread: Array, is_new_axis: Mask) -> Scales:
