@@ -3,13 +3,14 @@
     python benchmarks/surveys.py --data FOLDER [--only "magnetic_rio;spike"] [--write]
 
 Whole lines are held out of `magnetic_rio` (every eighth) and whole segments of `magnetic_britain` (a tenth, at random).
-Other rows change a stream and compare with the unchanged one: columns in other units, a spike, rows given one by one.
+Other rows change a stream and compare with the unchanged one: columns in other units, a spike, rows given one by one
+or in random order.
 With `--write` the table replaces what is between the markers of docs/streams.md, and that of README.md follows. Ten
 minutes on one core, most of them for `magnetic_britain`.
 """
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
 
@@ -114,6 +115,35 @@ def one_by_one(folder: Path) -> list[Row]:
     return [(what, f"{seconds / seconds_of_many:.2f} times; {difference:.2g} m")]
 
 
+def random_order(folder: Path) -> list[Row]:
+    """RMSE on a random fifth of the rows over that of linear interpolation, in survey order and twice shuffled."""
+    return [(f"{name}, random fifth held out: RMSE over linear interpolation's; rows shuffled, twice", _orders(X, y))
+            for name, X, y in _parts(folder)]  # fmt: skip
+
+
+def _parts(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Both lakes, `magnetic_rio` and four parts of `magnetic_britain`, with their names."""
+    for name in ("opinicon", "tzibana"):
+        data = load(name, folder)
+        yield name, data.X, data.y
+    with np.load(folder / "magnetic_rio.npz") as file:
+        yield "magnetic_rio", file["X"], file["y"]
+    with np.load(folder / "magnetic_britain.npz") as file:
+        X, y = file["X"].astype(float), file["y"].astype(float)
+    for first in range(0, 600_000, 150_000):
+        rows = slice(first, first + 20_000)
+        yield f"magnetic_britain from row {first:,}", X[rows], y[rows]
+
+
+def _orders(X: np.ndarray, y: np.ndarray) -> str:
+    rng = np.random.default_rng(0)
+    held = rng.random(len(y)) < 0.2
+    X_held, y_held, X, y = X[held], y[held], X[~held], y[~held]
+    linear = _rmse(interpolated(X, y, X_held), y_held)
+    orders = np.arange(len(y)), rng.permutation(len(y)), rng.permutation(len(y))
+    return "; ".join(f"{_rmse(learned(X[rows], y[rows])[0].predict(X_held), y_held) / linear:.2f}" for rows in orders)
+
+
 def terrain() -> Dataset:
     flown = fly(jacksboro(), random_state=0)
     return Dataset("terrain", flown.X, flown.y, flown.X_test, flown.y_test, np.arange(len(flown.y)), is_stream=True)
@@ -123,7 +153,7 @@ def _rmse(mean: np.ndarray, truth: np.ndarray) -> float:
     return float(np.sqrt(np.mean((mean - truth) ** 2)))
 
 
-STUDIES = {study.__name__: study for study in (units, spike, one_by_one, magnetic_rio, magnetic_britain)}
+STUDIES = {study.__name__: study for study in (units, spike, one_by_one, random_order, magnetic_rio, magnetic_britain)}
 
 
 def main() -> None:

@@ -789,6 +789,16 @@ def test_fit_tells_a_spike_among_more_rows_than_are_looked_at_together(wgpr, mon
     assert "far outside" not in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
 
 
+def test_one_value_beyond_what_a_map_knows_is_a_spike_of_an_update(wgpr):
+    survey(80).assign(depth=np.linspace(0.0, 10.0, 80)).to_csv("monday.csv", index=False)
+    frame = survey(60, seed=2).assign(depth=5.0 + 0.001 * np.arange(60))
+    frame.loc[40, "depth"] = 50.0
+    frame.to_csv("tuesday.csv", index=False)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    code, _, said = wgpr("update", "a.map", "tuesday.csv")
+    assert (code, "tuesday.csv, line 42, column 'depth': 50 is far outside" in said) == (0, True), said
+
+
 @pytest.mark.parametrize("n_quiet", [4, 60])
 def test_a_value_that_a_map_knows_is_no_spike_of_an_update(wgpr, n_quiet):
     """Values of a quiet line, and one anomaly as large as those that the map has learned."""

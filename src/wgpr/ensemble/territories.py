@@ -257,7 +257,7 @@ class Learning:
         """Most pseudo-data of a territory."""
         is_bounded = self.settings.max_models is not None and len(self.models) >= self.settings.max_models
         size = int(_ROOM_WHEN_BOUNDED * self.size) if is_bounded else self.size
-        looks_like_noise = territory.theta.noise > territory.theta.amplitude and not territory.n_lost
+        looks_like_noise = territory.theta.noise > territory.theta.amplitude and territory.data.is_row.all()
         return max(size, _ROOM_FOR_NOISE) if looks_like_noise and len(self.models) == 1 else size
 
     # Rows
@@ -440,7 +440,7 @@ class Learning:
             self._put(replace(territory, data=united, n_known=len(united)), number)
             return
         thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.n_thinned)
-        if thinned is not None and not territory.n_lost:
+        if thinned is not None and territory.data.is_row.all():
             territory, thinned = self._reconsidered(territory, thinned)
             self._put(territory, number)
         if thinned is not None:
@@ -451,6 +451,7 @@ class Learning:
             lengthscales[path[-1][0].axis] *= 1e-9
         cut = median_cut(territory.data.Z, lengthscales)
         if cut is None:  # more than half of the places are the same
+            united = territory.data.united()
             thinned = thin(territory.kernel, territory.theta, territory.mean, united, self.n_thinned, at_any_loss=True)
             assert thinned is not None
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)

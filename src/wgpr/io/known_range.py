@@ -231,7 +231,7 @@ def _reach_of_spikes(y: Array, low: float, high: float, most: float) -> float:
     is_spike = distance > reach
     if not 0 < is_spike.sum() <= most:
         return inf
-    return reach if distance[is_spike].min() > _APART * distance[~is_spike].max() else inf
+    return reach if distance[is_spike].min() > _APART * distance[~is_spike].max(initial=0.0) else inf
 
 
 def first_outside(X: Array, known: Coordinates | None, values: KnownRange | None) -> Fault | None:
