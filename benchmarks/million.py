@@ -1,4 +1,4 @@
-"""A million rows and a day's worth of faults: three ways to learn, whose processes are killed (docs/million.md).
+"""A million rows in three ways, whose processes are killed (docs/million.md).
 
     python benchmarks/million.py --data FOLDER [--only "shards;service;stream"] [--kills 10] [--rows N]
         [--output million.jsonl] [--write]

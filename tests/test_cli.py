@@ -33,6 +33,7 @@ from wgpr.estimators.methods import BatchMethod
 from wgpr.estimators.regressors import METHODS
 from wgpr.io.grids import MOST_NODES, plan_grid
 from wgpr.io.store import SNAPSHOT
+from wgpr.io.tables import Table
 
 SCRIPT = Path(sys.executable).with_name("wgpr")
 JSON_LINES = {"orient": "records", "lines": True}
@@ -435,6 +436,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "--x", "1,2,3", "-o", "b.map"], 1, ["--y"]),
         (["fit", "survey.csv", "-o", "places.csv"], 2, ["places.csv", "name of a table", "places.map"]),
         (["merge", "a.map", "a.map", "-o", "both.csv.gz"], 2, ["both.csv.gz", "name of a table"]),
+        (["stream", "new.csv"], 2, ["new.csv", "name of a table", "new.map"]),
         (["fit", "huge.csv", "-o", "b.map"], 1, ["huge.csv", "line 3", "'a'", "rescale"]),
         (["compact", "a.map", "-o", "a.map"], 2, ["overwritten"]),
         (["diff", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
@@ -777,10 +779,26 @@ def test_update_tells_a_spike(wgpr):
 
 def test_fit_tells_a_spike_among_more_rows_than_are_looked_at_together(wgpr, monkeypatch):
     monkeypatch.setattr("wgpr.cli.learn._MOST_IN_SAMPLE", 100)
-    frame = survey(900).assign(depth=np.linspace(4.0, 20.0, 900))
-    frame.loc[555, "depth"] = 980.0
+    frame = survey(3000).assign(depth=np.linspace(4.0, 20.0, 3000))
+    frame.loc[[555, 1000, 2000], "depth"] = 980.0, 970.0, 990.0
     frame.to_csv("bad.csv", index=False)
-    assert "line 557, column 'depth': 980 is far outside" in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+    said = wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+    assert "line 557, column 'depth': 980 is far outside" in said
+    frame.loc[2500, "depth"] = 960.0  # more than 0.1 % are not spikes
+    frame.to_csv("bad.csv", index=False)
+    assert "far outside" not in wgpr("fit", "bad.csv", *SMALL, "-o", "a.map")[2]
+
+
+@pytest.mark.parametrize("n_quiet", [4, 60])
+def test_a_value_that_a_map_knows_is_no_spike_of_an_update(wgpr, n_quiet):
+    """Values of a quiet line, and one anomaly as large as those that the map has learned."""
+    survey(80).assign(depth=np.linspace(-10.0, 10.0, 80)).to_csv("monday.csv", index=False)
+    quiet = 1e-4 * np.arange(n_quiet)
+    survey(n_quiet + 1, seed=2).assign(depth=[*quiet, 9.0]).to_csv("tuesday.csv", index=False)
+    assert wgpr("fit", "monday.csv", *SMALL, "-o", "a.map")[0] == 0
+    assert "warning" not in wgpr("update", "a.map", "tuesday.csv", "-o", "b.map")[2]
+    survey(n_quiet + 1, seed=2).assign(depth=[*quiet, 9e6]).to_csv("tuesday.csv", index=False)
+    assert wgpr("update", "a.map", "tuesday.csv", "--force")[2].count("warning") == 1
 
 
 @pytest.mark.parametrize("value", [-9999.0, 32767.0])
@@ -941,6 +959,62 @@ def test_update_refuses_rows_that_it_has_learned(wgpr):
     assert wgpr("update", "a.map", "short.csv")[0] == 0  # too few rows to tell
     assert wgpr("update", "a.map", "monday.csv", "--force")[0] == 0
     assert load("a.map").n_samples_seen_ == 195
+
+
+@pytest.mark.parametrize("command", ["fit", "update"])
+def test_a_file_that_repeats_another_is_refused(wgpr, command):
+    write_survey("first.csv", 60, seed=4)
+    assert wgpr("fit", "first.csv", *SMALL, "-o", "a.map")[0] == 0
+    n_before, options = {"fit": (0, [*SMALL, "-o", "b.map"]), "update": (60, ["-o", "b.map"])}[command]
+    start = [command, *(["a.map"] if command == "update" else [])]
+    write_survey("monday.csv", 60)
+    write_survey("tuesday.csv", 40, seed=1)
+    write_survey("backup.csv", 60)
+    for names, fault in (
+        (["monday.csv", "monday.csv"], "monday.csv is named twice"),
+        (["monday.csv", "tuesday.csv", "monday.csv"], "monday.csv is named twice"),
+        (["monday.csv", "tuesday.csv", "backup.csv"], "backup.csv begins with rows that are in monday.csv too"),
+    ):
+        code, _, said = wgpr(*start, *names, *options)
+        assert (code, f"{fault}; leave out one of the two" in said, "nothing was learned" in said) == (1, True, True)
+        assert not Path("b.map").exists()
+        code, _, said = wgpr(*start, *names, *options, "--force")
+        assert (code, f"{fault}; the rows are learned twice (--force)" in said) == (0, True), said
+        assert load("b.map").n_samples_seen_ == n_before + sum(len(pd.read_csv(name)) for name in names)
+        code, _, said = wgpr("update", "b.map", "monday.csv")
+        assert (code, "--skip 60" in said) == (1, True), said
+        Path("b.map").unlink()
+
+
+def test_only_files_that_begin_alike_repeat_another(wgpr):
+    rows = survey(60)
+    rows.to_csv("monday.csv", index=False)
+    rows[1:].to_csv("other_beginning.csv", index=False)
+    rows[:9].to_csv("short.csv", index=False)
+    rows[:9].to_csv("short_too.csv", index=False)
+    names = ["monday.csv", "other_beginning.csv", "short.csv", "short_too.csv"]
+    code, _, said = wgpr("fit", *names, *SMALL, "-o", "a.map")
+    assert (code, load("a.map").n_samples_seen_) == (0, 60 + 59 + 9 + 9), said
+
+
+def test_the_first_rows_of_a_file_may_come_in_several_chunks(wgpr, monkeypatch):
+    read = Table.chunks
+    monkeypatch.setattr(Table, "chunks", lambda self, columns, chunk_rows=7: read(self, columns, min(chunk_rows, 7)))
+    write_survey("monday.csv", 60)
+    write_survey("backup.csv", 60)
+    code, _, said = wgpr("fit", "monday.csv", "backup.csv", *SMALL, "-o", "a.map")
+    assert (code, "backup.csv begins with rows that are in monday.csv too" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("n_before", [2, 12_000])
+def test_a_line_with_too_many_cells_says_that_nothing_was_learned(wgpr, n_before):
+    write_survey("ragged.csv", n_before)
+    with open("ragged.csv", "a") as file:
+        file.write("1,2,3,4\n")
+    code, _, said = wgpr("fit", "ragged.csv", *SMALL, "-o", "b.map")
+    assert code == 1
+    assert f"ragged.csv, line {n_before + 2}: the number of cells is 4" in said
+    assert said.count("; nothing was learned") == 1
 
 
 def test_an_error_in_the_last_row_costs_nothing(wgpr, fitted_map):
@@ -1301,6 +1375,20 @@ def test_a_folder_that_cannot_be_written_is_named(wgpr, fitted_map, monkeypatch,
     assert (code, said) == (1, f"wgpr: nothing can be written to {folder}; save out.{ending} elsewhere\n")
 
 
+@pytest.mark.parametrize("command", [("demo", "--quick", "-o"), ("serve",)])
+@pytest.mark.parametrize("name", ["safe", "safe/a/b"])
+def test_a_command_that_needs_a_folder_says_at_once_where_it_cannot_write(wgpr, monkeypatch, command, name):
+    (folder := Path("safe").resolve()).mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode, access=os.access: path != folder and access(path, mode))
+    for work in ("wgpr.cli.demo.run_demo", "wgpr.service.process.start_process"):
+        monkeypatch.setattr(work, lambda *_, work=work: pytest.fail(f"{work} was called"))
+    code, _, said = wgpr(*command, name)
+    assert (code, f"nothing can be written to {folder}; name a " in said) == (1, True), said
+    Path("file").touch()
+    code, _, said = wgpr(*command, "file/a")
+    assert (code, "file is no folder, so that there can be none at" in said) == (1, True), said
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["new map", "old map"])
 def test_stream_leaves_out_what_is_far_outside(wgpr, fitted_map, is_new):
     name, n_before = ("b.map", 0) if is_new else ("a.map", 110)
@@ -1408,11 +1496,11 @@ def test_lines_come_as_they_arrive():
     reading, writing = os.pipe()
     lines = read_lines(reading)
     os.write(writing, b"1,2\n3,")
-    assert next(lines) == ["1,2"]
+    assert next(lines) == [b"1,2"]
     os.write(writing, b"4\n5")
-    assert next(lines) == ["3,4"]
+    assert next(lines) == [b"3,4"]
     os.close(writing)
-    assert [*lines] == [["5"]]
+    assert [*lines] == [[b"5"]]
     os.close(reading)
 
 

@@ -1,6 +1,7 @@
 """The client of the service, and `wgpr stream --to`: rows are sent once, whatever happens on the way."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -222,7 +223,7 @@ def test_attempts_are_paused_as_the_service_says(lake, pauses):
 
 
 def test_patience_has_an_end(lake, pauses, caplog):
-    lake._patience = 10.0
+    lake.patience = 10.0
     way = failing(lake, *[refused] * 100)
     with pytest.raises(MapServiceError, match="does not answer") as error:
         lake.partial_fit(survey(3)[X], survey(3)[Y])
@@ -568,6 +569,33 @@ def test_a_stream_that_is_interrupted_twice_says_what_is_missing(wgpr, lake, url
     assert lake.info()["rows_seen"] == 80
 
 
+def test_a_stream_that_the_service_has_not_noted_is_not_to_be_sent_again(wgpr, lake, url, monkeypatch):
+    """It has too few rows for that."""
+    n_sent = count()
+
+    def send(self, *arguments, original=Map._send_part, **options):
+        if next(n_sent):
+            raise KeyboardInterrupt
+        original(self, *arguments, **options)
+
+    monkeypatch.setattr(Map, "_send_part", send)
+    rows = survey(25)
+    said = wgpr("stream", "--to", url, stdin=text_of(rows[:5]) + "2,1\n" + text_of(rows[5:], header=False))[2]
+    assert "20 rows may not be at the service; it has 5 rows before these" in said
+    assert lake.info()["rows_seen"] == 5
+
+
+def test_the_last_rows_of_a_stream_do_not_wait_long_for_a_service(wgpr, lake, url, monkeypatch):
+    def send(self, *_, **options):
+        if self.patience is None:
+            raise KeyboardInterrupt
+        raise MapServiceError(f"given up after {self.patience:g} s")
+
+    monkeypatch.setattr(Map, "_send_part", send)
+    code, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(25)))
+    assert (code, "given up after 8 s" in said, "25 rows may not be at the service" in said) == (1, True, True)
+
+
 def test_a_call_that_is_repeated_with_its_key_is_learned_once(lake, monkeypatch):
     monkeypatch.setattr("wgpr.client._PART", 30)
     rows = survey(80)
@@ -591,8 +619,8 @@ def test_a_service_that_was_started_again_knows_its_streams_and_files(wgpr, tmp_
     assert load(folder / "lake" / "snapshot.map").n_samples_seen_ == 80
 
 
-def test_commands_do_not_write_the_map_of_a_service_that_runs(wgpr, tmp_path):
-    """The service would replace it with its own."""
+def test_commands_do_not_write_the_map_of_a_service(wgpr, tmp_path):
+    """A service that runs would replace it with its own; one that starts again has a journal that continues another."""
     write_survey("monday.csv", 50)
     write_survey("tuesday.csv", 20, seed=2)
     snapshot = tmp_path / "maps" / "lake" / "snapshot.map"
@@ -600,13 +628,21 @@ def test_commands_do_not_write_the_map_of_a_service_that_runs(wgpr, tmp_path):
     assert wgpr("fit", "monday.csv", "-o", snapshot)[0] == 0
     with service_process(tmp_path / "maps") as (address, _):
         address()
-        for command in (["update", snapshot, "tuesday.csv"], ["fit", "tuesday.csv", "-o", snapshot]):
-            code, _, said = wgpr(*command)
-            assert (code, "belongs to a wgpr serve that runs" in said, "--to" in said) == (1, True, True), said
-        code, _, said = wgpr("stream", snapshot, stdin=text_of(survey(5)))
-        assert (code, "belongs to a wgpr serve that runs" in said) == (1, True)
-    assert wgpr("update", snapshot, "tuesday.csv")[0] == 0
-    assert load(snapshot).n_samples_seen_ == 70
+        assert_refuses(wgpr, snapshot)
+    assert_refuses(wgpr, snapshot)
+    Path("link.map").symlink_to(snapshot)
+    assert_refuses(wgpr, "link.map")
+    shutil.copy(snapshot, "copy.map")
+    assert wgpr("update", "copy.map", "tuesday.csv")[0] == 0
+    assert load("copy.map").n_samples_seen_ == 70
+    with service_process(tmp_path / "maps") as (address, _), Map(f"{address()}/maps/lake") as lake:
+        assert lake.info()["rows_seen"] == 50
+
+
+def assert_refuses(wgpr, snapshot):
+    for command in (["update", snapshot, "tuesday.csv"], ["fit", "tuesday.csv", "-o", snapshot], ["stream", snapshot]):
+        code, _, said = wgpr(*command, stdin=text_of(survey(5)))
+        assert (code, "belongs to a wgpr serve" in said, "--to" in said) == (1, True, True), said
 
 
 def test_many_lines_are_few_requests(wgpr, lake, url, monkeypatch):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from threads import n_blas_threads, set_blas_threads
 from wgpr import StreamingGPRegressor, WGPRegressor
+from wgpr.cli import demo
 from wgpr.cli.demo import (
     INTERPOLATION,
     ONE_GP,
@@ -44,6 +46,19 @@ def test_results_are_those_of_fitting_by_hand(survey, results):
     assert results[0].model.n_models_ == alone.n_models_
     assert results[0].seconds > 0
     assert results[0].kilobytes == len(alone.to_bytes(compact=True)) / 1000
+
+
+def test_all_methods_are_timed_with_one_blas_thread(survey, monkeypatch):
+    """Several of them, on busy cores, took a hundred times as long to interpolate."""
+    seen = []
+    monkeypatch.setattr(demo, "interpolator", lambda X, y: seen.append(n_blas_threads()) or interpolator(X, y))
+    before = n_blas_threads()
+    set_blas_threads(2)
+    try:
+        compare_methods(survey, {})
+    finally:
+        set_blas_threads(max(before))
+    assert seen == [{1}, {1}]
 
 
 def test_every_method_learns_every_row(survey, results):

@@ -16,7 +16,9 @@ from journals import no_room
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, load
 from wgpr.cli import learn, lines, saving
+from wgpr.cli.lines import LineParser
 from wgpr.cli.saving import journal_of, map_writer
+from wgpr.cli.session import StreamSession
 from wgpr.io import store
 from wgpr.io.files import is_locked, locked
 from wgpr.io.journal import Journal, JournalError
@@ -221,22 +223,29 @@ def test_a_stream_that_is_saved_trims_its_journal(wgpr, saved_map):
     assert_learned("a.map", rows[:160], **SETTINGS)
 
 
-def test_an_interrupted_stream_learns_what_it_has_taken(monkeypatch):
-    def partial_fit(self, X, y, original=WGPRegressor.partial_fit):
-        Path("learning").touch()
-        time.sleep(0.1)  # Ctrl-C comes here
-        return original(self, X, y)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(WGPRegressor, "partial_fit"), (StreamSession, "good_lines"), (LineParser, "parse"), (StreamSession, "_arrays")],
+    ids=["learning", "checking", "parsing", "to the journal"],
+)
+def test_an_interrupted_stream_learns_what_it_has_taken(monkeypatch, owner, name):
+    original = getattr(owner, name)
 
-    monkeypatch.setattr(WGPRegressor, "partial_fit", partial_fit)
+    def slow(*arguments):
+        Path("begun").touch()
+        time.sleep(0.01 if name == "parse" else 0.1)  # Ctrl-C comes here
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, slow)
     with child("stream", "a.map", *SMALL) as stream:
         stream.stdin.write(text_of(survey(50)))
         stream.stdin.flush()
-        while not Path("learning").exists():
+        while not Path("begun").exists():
             time.sleep(0.001)
         os.kill(stream.pid, signal.SIGINT)
         said = stream.stderr.read()
         assert exit_code(stream) == 0
-    assert "50 rows learned" in said
+    assert ("interrupted" in said, "50 rows learned" in said) == (True, True)
     assert load("a.map").n_samples_seen_ == 50
     assert not JOURNAL.exists()
 

@@ -534,9 +534,11 @@ def test_expand_sorts_as_people_do(tmp_path, monkeypatch):
     (tmp_path / "line3.csv").mkdir()
     assert expand(["line*.csv"]) == ["line1.csv", "line2.csv", "line10.csv"]
     assert expand(["b.txt", "-", "a[1].csv", "**/b.*"]) == ["b.txt", "-", "a[1].csv", "b.txt"]
-    for pattern in ("none*.csv", "nowhere.csv"):
-        with pytest.raises(TableError, match="no file matches "):
+    for pattern in ("none*.csv", "nowhere.csv", "surveys/*", "surveys/monday"):
+        with pytest.raises(TableError, match=r"no file matches .*; check it"):
             expand([pattern])
+    with pytest.raises(TableError, match="separate names of columns by commas"):
+        expand(["north"])  # wgpr fit a.csv --x east north
 
 
 # Streaming

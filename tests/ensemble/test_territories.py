@@ -450,6 +450,28 @@ def test_lines_that_reach_rough_ground(seed):
     assert 0.13 < np.sqrt(noise.mean()) < 0.18
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rough_ground_in_random_order(seed):
+    """The first rows are too far apart to tell roughness from noise: they must not be thinned as noise."""
+    rng = np.random.default_rng(seed)
+    X = np.stack(np.meshgrid(np.arange(0.0, 2.0, 0.01), np.arange(0.0, 1.5, 0.05)), axis=-1).reshape(-1, 2)
+    X = rng.permutation(X + 0.001 * rng.normal(size=X.shape))
+    rough = np.where(X[:, 0] > 1.0, 1.5 * np.sin(X[:, 0] / 0.03) * np.sin(X[:, 1] / 0.04), 0.0)
+    field = 5.0 * np.sin(X[:, 0] / 0.3) * np.cos(X[:, 1] / 0.25) + rough
+    y = field + 0.1 * rng.normal(size=len(X))
+    held_out, is_rough = np.arange(len(y)) % 5 == 0, X[:, 0] > 1.0
+    territories, _, _ = learned(X[~held_out], y[~held_out, None])
+    error = answers_of(territories, X[held_out & is_rough]).mean[:, 0] - field[held_out & is_rough]
+    assert np.sqrt(np.mean(error**2)) < 0.4  # 0.75 if what is rough is taken for noise
+
+
+def test_noise_in_random_order_is_thinned():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 3.0, (6000, 2))
+    territories, _, _ = learned(X, np.sin(X[:, :1]) + 0.5 * rng.normal(size=(6000, 1)))
+    assert sum(len(model.data) for model in territories.models) < 2500
+
+
 # Values
 
 

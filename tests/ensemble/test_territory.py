@@ -17,6 +17,8 @@ from wgpr.ensemble.territory import (
     _LogPosterior,
     fitted,
     forecast,
+    is_dense,
+    rougher,
 )
 from wgpr.gp.kernels import Hyperparameters, RationalQuadratic, SquaredExponential
 from wgpr.gp.pseudodata import PseudoData, thin
@@ -288,3 +290,35 @@ def test_one_row():
     mean, variance = territory.predict(np.ones((1, 2)))
     assert mean[0, 0] == 3.0
     assert variance[0] >= 0.0
+
+
+# Noise that may be a rougher field
+
+
+def as_noise(noise, seed=0):
+    """A territory of a slope with waves of one unit, or with noise, in hyperparameters that know only the slope."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 3.0, (150, 2))
+    waves = np.sin(2.0 * np.pi * X[:, :1]) * np.cos(2.0 * np.pi * X[:, 1:])
+    y = X[:, :1] + (noise * rng.normal(size=(150, 1)) if noise else waves + 0.05 * rng.normal(size=(150, 1)))
+    theta = Hyperparameters(2.0, np.array([5.0, 5.0]), 0.5, (1.0,))
+    data = PseudoData.of_rows(X, y, np.ones(150), theta.noise)
+    return Territory(RQ, theta, y.mean(axis=0), data, 150, 150, 150, X.std(axis=0), visited=150)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rougher_field_is_told_from_noise(seed):
+    rough = rougher(as_noise(0.0, seed))
+    assert (rough.theta.lengthscales < 1.0).all()
+    assert rough.theta.noise < 0.3
+    np.testing.assert_allclose(rough.data.precision, rough.theta.noise**-2)
+    assert rougher(as_noise(0.5, seed)) is None
+
+
+def test_rows_are_dense_in_lengthscales():
+    X = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0)), axis=-1).reshape(-1, 2)
+    theta = Hyperparameters(1.0, np.array([10.0, 20.0]), 0.1, (1.0,))
+    territory = begun()
+    grid = replace(territory, theta=theta, data=PseudoData.of_rows(X, X[:, :1], np.ones(100), theta.noise))
+    assert is_dense(grid, 0.051)  # neighbours along the second input are 1 / 20 apart
+    assert not is_dense(grid, 0.049)

@@ -11,7 +11,7 @@ import time
 import tty
 from collections import Counter
 from contextlib import contextmanager
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from command_line import child, exit_code
 from nmea_logs import dbt, dpt, gga, gll, rmc, sentence
 from wgpr import load
 from wgpr.cli.instruments import _received
+from wgpr.cli.session import Session
 from wgpr.io.nmea import (
     EMPTY_DEPTH,
     NO_CHECKSUM,
@@ -378,7 +379,7 @@ def test_stream_takes_datagrams():
 @pytest.mark.parametrize("is_waiting", [True, False], ids=["waiting", "learning"])
 def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiting):
     """Ctrl-C comes while the command waits for the instrument, or while it learns."""
-    session, pieces = SimpleNamespace(is_stopping=False), queue.SimpleQueue()
+    session, pieces = Receiving(), queue.SimpleQueue()
     monkeypatch.setattr("wgpr.cli.instruments._MOST_TOGETHER", 1)
     arrivals = _received(pieces.get, session)
     pieces.put(b"first")
@@ -389,16 +390,48 @@ def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiti
         time.sleep(0.01)
     time.sleep(0.1)
     if is_waiting:
-        monkeypatch.setattr("wgpr.cli.instruments.uninterrupted", _interrupted)
+        monkeypatch.setattr("wgpr.cli.session.uninterrupted", _interrupted)
     else:
         session.is_stopping = True
     assert [data for each in arrivals for data, _ in each] == [b"second", b"third", b"fourth"]
+
+
+class Receiving:
+    """What the reader of an instrument asks of a session."""
+
+    is_stopping = False
+    stopping_later = Session.stopping_later
 
 
 @contextmanager
 def _interrupted():
     yield
     raise KeyboardInterrupt
+
+
+def test_what_was_received_before_a_port_fails_is_taken():
+    pieces = queue.SimpleQueue()
+    for piece in (b"first", b"second"):
+        pieces.put(piece)
+
+    def read():
+        if pieces.empty():
+            raise OSError("unplugged")
+        return pieces.get()
+
+    taken = []
+    with pytest.raises(OSError, match="unplugged"):
+        taken += [data for each in _received(read, Receiving()) for data, _ in each if not taken.append(data)]
+    assert taken == [b"first", b"second"]
+
+
+def test_a_log_that_is_interrupted_while_it_is_decoded_is_learned_so_far(wgpr, monkeypatch):
+    Path("lake.nmea").write_bytes(b"".join(whole_sentences(300)))
+    assert wgpr("stream", "a.map", "--nmea", "lake.nmea", *QUICK)[0] == 0
+    monkeypatch.setattr("wgpr.cli.session.uninterrupted", _interrupted)
+    code, _, told = wgpr("stream", "b.map", "--nmea", "lake.nmea", *QUICK)
+    assert (code, "interrupted" in told) == (0, True)
+    assert load("a.map").n_samples_seen_ == load("b.map").n_samples_seen_ > 50
 
 
 def test_stream_takes_a_serial_port():

@@ -21,7 +21,7 @@ NOISE = 0.1
 
 
 def field(X):
-    return 3.0 * np.sin(1.1 * X[:, 0]) * np.cos(0.9 * X[:, 1]) + 0.5 * X[:, 0]
+    return 3.0 * np.sin(0.4 * X[:, 0]) * np.cos(0.3 * X[:, 1]) + 0.5 * X[:, 0]
 
 
 def rows(low, high, n, seed, offset=0.0, of=field):
@@ -257,12 +257,14 @@ def test_contradictory_maps_are_uncertain_where_they_overlap(west, offset):
 
 
 @pytest.mark.parametrize("size", [0.4, 3.0])
-def test_maps_of_other_fields_are_uncertain_too(west, size):
+def test_maps_of_other_fields_are_uncertain_too(size):
+    """They have so many rows that these are thinned: rows that are kept could have more noise instead."""
+
     def other(X):
         return field(X) + size * np.sin(1.5 * X[:, 0] + X[:, 1])
 
-    X = rows([0.5, 0.5], [4.5, 7.5], 400, 6)[0]
-    both = merge(west, learned([0, 0], [5, 8], 700, 5, of=other))
+    X = rows([0.2, 0.2], [1.8, 1.8], 400, 6)[0]
+    both = merge(learned([0, 0], [2, 2], 900, 1), learned([0, 0], [2, 2], 900, 5, of=other))
     mean, std = both.predict(X, return_std=True, latent=True)
     for truth in (field(X), other(X)):
         assert (np.abs(mean - truth) < 1.96 * std).mean() > 0.8

@@ -22,19 +22,23 @@ def field(X):
     return np.sin(X[:, 0] / 12.0) * np.cos(X[:, 1] / 10.0)
 
 
-def survey(gap=False):
-    """Lines along x every 10 m, without the middle if there is a gap."""
-    x = np.arange(0.0, 200.1, 4.0)
+def survey(gap=False, step=4.0):
+    """Lines along x every 20 m, with a row every few metres, without the middle if there is a gap."""
+    x = np.arange(0.0, 200.1, step)
     X = np.concatenate([np.column_stack([x, np.full(len(x), y)]) for y in np.arange(0.0, 200.1, 20.0)])
     is_left = ~((np.abs(X[:, 0] - 100.0) < 50.0) & (np.abs(X[:, 1] - 100.0) < 50.0)) if gap else np.full(len(X), True)
     return X[is_left]
 
 
-@pytest.fixture(scope="module")
-def lake():
-    X = survey(gap=True)
+def lake_with_gap(step):
+    X = survey(gap=True, step=step)
     y = field(X) + 0.02 * np.random.default_rng(0).normal(size=len(X))
     return WGPRegressor().fit(pd.DataFrame(X, columns=NAMES), pd.Series(y, name="depth [m]"))
+
+
+@pytest.fixture(scope="module")
+def lake():
+    return lake_with_gap(4.0)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,9 @@ def test_the_expected_uncertainty_comes_true(lake):
     assert realised == pytest.approx(made.after, rel=0.25)
 
 
-def test_greedy_points_are_better_than_random_ones(lake):
+def test_greedy_points_are_better_than_random_ones():
+    """No territory of this lake is so full that the next rows change its hyperparameters."""
+    lake = lake_with_gap(5.0)
     made = plan(lake, points=8)
     random = np.random.default_rng(1)
     after = []
@@ -166,8 +172,23 @@ def test_a_budget_that_reaches_nothing_is_no_path(lake):
 
 
 def test_the_order_of_a_start_that_is_too_far_is_told(georeferenced):
-    with pytest.raises(ValueError, match=r"start.*lon,lat"):
+    with pytest.raises(ValueError, match=r"start.*lon,lat in this order; perhaps they are swapped: -76.299,44.501 is"):
         plan(georeferenced, budget=500.0, start=(44.501, -76.299))
+    with pytest.raises(ValueError, match=r"lon,lat in this order$"):
+        plan(georeferenced, budget=500.0, start=(40.0, -70.0))
+
+
+def test_a_start_beyond_the_pole_is_told_to_be_swapped():
+    """A longitude beyond 90 degrees is no latitude."""
+    pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    X, model = survey(), WGPRegressor()
+    degrees = np.column_stack([-123.0 + X[:, 0] / 79_000, 44.5 + X[:, 1] / 111_000])
+    model.crs_ = coordinates_of("EPSG:4326", ["lon", "lat"])
+    learn_rows(model, np.column_stack([degrees, field(X)]), None, ["lon", "lat", "depth [m]"])
+    with pytest.raises(
+        ValueError, match=r"start \(lon,lat\): .* is no place .*; perhaps .* swapped: -122.999,44.501 is"
+    ):
+        plan(model, budget=500.0, start=(44.501, -122.999))
 
 
 def test_lengths_are_in_the_unit_of_the_inputs_also_if_one_range_is_far_longer():

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import signal
+import time
 
 import numpy as np
 import pandas as pd
@@ -129,6 +130,23 @@ def test_a_deletion_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
             is_free.set()
             assert await catalogue.create("lake", SURVEY)  # it waits for the deletion
             assert not list(tmp_path.glob(".deleted-*"))
+
+    asyncio.run(scenario())
+
+
+def test_a_creation_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
+    def create(*arguments, original=catalogue_module.create_folder):
+        time.sleep(0.3)
+        original(*arguments)
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            monkeypatch.setattr(catalogue_module, "create_folder", create)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await catalogue.create("lake", SURVEY)
+            assert not await catalogue.create("lake", SURVEY)  # it is there
+            await learned(catalogue["lake"], ROWS[:30])
 
     asyncio.run(scenario())
 

@@ -1,5 +1,6 @@
 """The demo: WGPR, one streaming Gaussian process and linear interpolation on one survey, with a report."""
 
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from wgpr.cli.settings import open_table
 from wgpr.estimators.base import OnlineRegressor
 from wgpr.estimators.regressors import StreamingGPRegressor, WGPRegressor
 from wgpr.gp.linalg import Array, one_blas_thread
-from wgpr.io.files import write_file
+from wgpr.io.files import check_folder, write_file
 from wgpr.io.grids import predict_one_output
 from wgpr.metrics import Scores, scores
 from wgpr.survey import Survey, fly, hold_out, jacksboro
@@ -105,8 +106,9 @@ def demo(
 
     Example: `wgpr demo --data survey.csv --x east,north --y depth`
     """
-    if output.is_file():
+    if os.path.isfile(output):
         raise UsageError(f"{output} is a file and the report needs a folder; name another with -o")
+    check_folder(output, remedy="name a folder elsewhere with -o")
     if data:
         table = open_table(data, tables)
         *inputs, target = choose_columns(table, opt.split_names(x), y)
@@ -167,7 +169,7 @@ def compare_methods(survey: Survey, models: Mapping[str, OnlineRegressor]) -> tu
     """Stream the survey into each model and score it on the held-out points. Interpolation of 2 or 3 inputs is last."""
     with one_blas_thread():
         results = [_result(survey, name, model) for name, model in models.items()]
-    return (*results, _interpolation_result(survey)) if survey.X.shape[1] in (2, 3) else tuple(results)
+        return (*results, _interpolation_result(survey)) if survey.X.shape[1] in (2, 3) else tuple(results)
 
 
 def _result(survey: Survey, name: str, model: OnlineRegressor) -> MethodResult:

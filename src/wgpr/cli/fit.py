@@ -35,15 +35,22 @@ def fit(
     """Learn a new map from a survey.
 
     All rows are checked, and then learned in their order, in bounded memory. Places in degrees, or in another
-    coordinate reference system, that are far from all others are errors unless --force is given. Ctrl-C saves what is
-    learned. A map that is replaced is kept as MAP~. With --shards, several processes learn parts of the ground.
+    coordinate reference system, that are far from all others, and files that begin with the rows of another, are errors
+    unless --force is given. Ctrl-C saves what is learned. A map that is replaced is kept as MAP~. With --shards,
+    several processes learn parts of the ground.
 
     Example: `wgpr fit survey.csv --x east,north --y depth -o lake.map`
     """
     import numpy as np
 
     from wgpr.cli.georeference import choose_crs
-    from wgpr.cli.learn import choose_columns, fleet_of, learn_table, require_weights
+    from wgpr.cli.learn import (
+        choose_columns,
+        fleet_of,
+        learn_table,
+        require_weights,
+        saying_that_nothing_is_learned,
+    )
     from wgpr.cli.saving import map_writer
     from wgpr.cli.settings import make_estimator, open_table
     from wgpr.io.tables import expand
@@ -55,7 +62,9 @@ def fit(
         table = open_table(data, tables)
         columns = choose_columns(table, opt.split_names(x), y, weight)
         inputs = columns[: -1 - bool(weight)]
-        choose_crs(model, crs, table.crs, inputs, np.column_stack([*table.peek(inputs).values()]))
+        with saying_that_nothing_is_learned():
+            first_rows = np.column_stack([*table.peek(inputs).values()])
+        choose_crs(model, crs, table.crs, inputs, first_rows)
         checks: Any = {"has_weights": bool(weight), "skip": skip, "force": force, "may_be_degrees": not crs}
         learn_table(model, table, columns, writer, fleet=fleet, **checks)
 

@@ -5,14 +5,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, urlsplit
 
 from wgpr.checks import require_module
 from wgpr.cli.columns import column_of_log
-from wgpr.cli.console import UsageError, inform, uninterrupted
+from wgpr.cli.console import UsageError, inform
 from wgpr.cli.lines import Line
 from wgpr.cli.session import Session
 from wgpr.io.nmea import NmeaDecoder
@@ -38,9 +39,12 @@ def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
     decoder = NmeaDecoder()
     try:
         with _opened(address, session) as arrivals:
-            for rows in _rows(arrivals, decoder):
-                lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
-                yield session.good_lines(lines)
+            for pieces in chain(arrivals, [None]):
+                with session.stopping_later():
+                    rows = _rows(decoder, pieces)
+                    lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
+                    good = session.good_lines(lines)
+                yield good
         if not session.is_stopping and (lack := decoder.lack()):
             raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:
@@ -60,11 +64,11 @@ def _positions(session: Session) -> list[int]:
     return [COLUMNS.index(str(name)) for name in found]
 
 
-def _rows(arrivals: Iterable[list[Piece]], decoder: NmeaDecoder) -> Iterator[list[Row]]:
-    """The rows of pieces that have arrived together."""
-    for pieces in arrivals:
-        yield [row for data, clock in pieces for row in decoder.feed(data, clock)]
-    yield decoder.finish()
+def _rows(decoder: NmeaDecoder, pieces: list[Piece] | None) -> list[Row]:
+    """The rows of pieces that have arrived together; without pieces, at the end, those that waited for others."""
+    if pieces is None:
+        return decoder.finish()
+    return [row for data, clock in pieces for row in decoder.feed(data, clock)]
 
 
 @contextmanager
@@ -85,8 +89,11 @@ def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
 
 
 def _of_file(file: BinaryIO, session: Session) -> Iterator[list[Piece]]:
-    while not session.is_stopping and (piece := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
-        yield [(piece, None)]
+    try:
+        while not session.is_stopping and (piece := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
+            yield [(piece, None)]
+    except KeyboardInterrupt:  # what has arrived is still taken
+        session.is_stopping = True
 
 
 def _received(read: Callable[[], bytes], session: Session) -> Iterator[list[Piece]]:
@@ -108,21 +115,19 @@ def _received(read: Callable[[], bytes], session: Session) -> Iterator[list[Piec
 
     Thread(target=receive, daemon=True).start()
     while not session.is_stopping:
-        pieces = []
-        try:
-            with uninterrupted(), suppress(Empty):
-                pieces.append(waiting.get(timeout=_PATIENCE))
-                while len(pieces) < _MOST_TOGETHER:
-                    pieces.append(waiting.get_nowait())
-        except KeyboardInterrupt:
-            inform("interrupted")
-            session.is_stopping = True
-        for piece in pieces:
-            if isinstance(piece, OSError):
-                raise piece
-        yield cast(list[Piece], pieces)
-    rest = [waiting.get_nowait() for _ in range(waiting.qsize())]
-    yield [piece for piece in rest if not isinstance(piece, OSError)]
+        arrived: list[Piece | OSError] = []
+        with session.stopping_later(), suppress(Empty):
+            arrived.append(waiting.get(timeout=_PATIENCE))
+            while len(arrived) < _MOST_TOGETHER:
+                arrived.append(waiting.get_nowait())
+        yield _pieces(arrived)
+        if arrived and isinstance(arrived[-1], OSError):
+            raise arrived[-1]
+    yield _pieces([waiting.get_nowait() for _ in range(waiting.qsize())])
+
+
+def _pieces(arrived: Iterable[Piece | OSError]) -> list[Piece]:
+    return [piece for piece in arrived if not isinstance(piece, OSError)]
 
 
 @contextmanager

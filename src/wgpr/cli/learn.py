@@ -58,7 +58,7 @@ def fleet_of(
 
     if not knows_rows_at_once(model):
         raise UsageError("--shards is for the default method, and this is another; leave out --shards or --method")
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(n_shards="--shards"):
         fleet = ShardedRegressor(
             cast(Any, model), n_shards=shards, engine=engine, address=address or None, folder=folder
         )
@@ -97,6 +97,15 @@ def require_weights(model: EnsembleRegressor, weight: str) -> None:
             "--weight is for the default method, and this is another; leave out --weight, or fit a map without "
             "--method and the settings of the paper's method"
         )
+
+
+@contextmanager
+def saying_that_nothing_is_learned() -> Iterator[None]:
+    """Errors of a table that is read before it is learned say so."""
+    try:
+        yield
+    except TableError as error:
+        raise TableError(f"{error}; nothing was learned") from error
 
 
 def learn_table(

@@ -21,16 +21,16 @@ _MOST_TOLD = 5
 STANDARD_INPUT = "standard input"
 
 
-def read_lines(descriptor: int) -> Iterator[list[str]]:
+def read_lines(descriptor: int) -> Iterator[list[bytes]]:
     """Lines of a pipe in lists, as soon as they are there. Of a line that is too long only the beginning is kept."""
     rest = b""
     while piece := os.read(descriptor, _CHUNK_BYTES):
         *lines, rest = (rest + piece).split(b"\n")
         rest = rest[: _LONGEST_LINE + 1]
         if lines:
-            yield [line.decode("utf-8", errors="replace") for line in lines]
+            yield lines
     if rest:
-        yield [rest.decode("utf-8", errors="replace")]
+        yield [rest]
 
 
 class LineError(ValueError):

@@ -83,7 +83,7 @@ def next(
     if output is None:
         raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
     learn_waiting_rows(model)
-    with progress_bar("planning", 100 if budget else 0) as bar, opt.errors_of_usage():
+    with progress_bar("planning", 100 if budget else 0) as bar, opt.errors_of_usage(start="--from", budget="--budget"):
 
         def show(part: float) -> None:
             bar(round(100.0 * part), "")
@@ -93,7 +93,7 @@ def next(
             inside=region, at=fixed, show=show,
         )  # fmt: skip
     if made.kind == "path" and not made.length:
-        raise UsageError(f"--budget {budget} is too short: the path would have no length; give a longer one")
+        raise UsageError(_too_short(budget, made.unit))
     write_plan(output, made, known)
     inform(f"{_what(made)}: {output}")
     if lines is not None and len(made.tracks) < lines:
@@ -124,6 +124,14 @@ def _what(made: Plan) -> str:
     counted = format_count(len(made.tracks), "line") if made.kind == "lines" else "a path"
     together = " together" if len(made.tracks) > 1 else ""
     return f"{counted} of {made.length:,.4g} {made.unit or 'units'}{together}"
+
+
+def _too_short(budget: str, unit: str) -> str:
+    """What is wrong with a budget as the user gave it. unit : that of a number without one, if it is known."""
+    is_number = not Length.parsed("--budget", budget).unit
+    taken = f" (in {unit or 'the unit of the inputs'})" if is_number else ""
+    other = f", or write {budget}km for kilometres" if is_number and unit == "m" else ""
+    return f"--budget {budget}{taken} is too short: the path would have no length; give a longer one{other}"
 
 
 def _say(word: str, before: float, after: float, model: EnsembleRegressor) -> None:

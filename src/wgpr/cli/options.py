@@ -47,7 +47,7 @@ Skip = Annotated[int, typer.Option(metavar="ROWS", min=0, help="Leave out so man
 Force = Annotated[
     bool, typer.Option("--force", help="Also learn rows far outside of what is known, or learned before.")
 ]
-ForceNew = Annotated[bool, typer.Option("--force", help="Also learn places far from all others.")]
+ForceNew = Annotated[bool, typer.Option("--force", help="Also learn places far from all others, and files twice.")]
 Shards = Annotated[int, typer.Option(metavar="N", min=1, help="Cut the ground into so many parts, learned at once.")]
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="processes|ray", help="Where parts are learned: here, or on a Ray cluster.")
@@ -204,12 +204,17 @@ def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ())
 
 
 @contextmanager
-def errors_of_usage(prefix: str = "") -> Iterator[None]:
-    """Errors about the arguments of a function are about options here."""
+def errors_of_usage(prefix: str = "", **options: str) -> Iterator[None]:
+    """Errors about the arguments of a function are about options here.
+
+    options : what an argument is called here, if a message may begin with its name.
+    """
     try:
         yield
     except (ValueError, TypeError) as error:
         text = re.sub(r"at=\{'(.+?)': (\S+?)\}", r"--at '\1=\2'", str(error))
         for in_python, here in _IN_PYTHON.items():
             text = text.replace(in_python, here)
+        for name, option in options.items():
+            text = re.sub(rf"^{name}\b", option, text)
         raise UsageError(f"{prefix}{text}") from error

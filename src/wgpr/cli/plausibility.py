@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from wgpr.cli.console import warn
-from wgpr.cli.repetition import MIN_HEAD, Fingerprints, begins_alike
+from wgpr.cli.repetition import MAX_HEAD, MIN_HEAD, Fingerprints, begins_alike
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
@@ -30,13 +30,14 @@ class TableCheck:
 
     def __init__(self, model: EnsembleRegressor, *, force: bool, has_weights: bool = False, skip: int = 0) -> None:
         self.has_weights, self._skip, self._force = has_weights, skip, force
-        self.n_rows, self._n_warnings, self._warnings = 0, 0, list[str]()
+        self.n_rows, self._n_judged, self._n_warnings, self._warnings = 0, 0, 0, list[str]()
         self._known = KnownRange.of_map(model) if hasattr(model, "_state") else None
         self._coordinates = coordinates(model)
         self._learned: tuple[str, ...] = getattr(model, "_learned_tables", ())
-        self._files: set[str] = set()
+        self._place, self._file, self._head = -1, "", Fingerprints()  # of the last chunk; the first rows of its file
+        self._heads: dict[str, str] = {}  # files before it, by their first rows
         self._n_passed = 0
-        self._tables: dict[str, tuple[int, Fingerprints]] = {}  # with the number of rows before each
+        self._tables: dict[int, tuple[int, Fingerprints]] = {}  # with the number of rows before each
         self._extremes: list[Chunk] = []  # rows with the least and greatest values of each chunk
 
     def add(self, chunk: Chunk) -> Chunk:
@@ -47,9 +48,11 @@ class TableCheck:
         check_size(chunk)
         self._check_places(chunk, rows[:, :-1])
         without_weights = replace(chunk, values=rows)
-        is_new_file = chunk.file not in self._files
+        is_new_file = chunk.place != self._place
         if is_new_file:
+            self._begin_file(chunk)
             self._check_repetition(without_weights)
+        self._check_copy(without_weights)
         if self._known is not None:
             for fault, n_more in self._known.faults(rows):
                 self._tell_far(chunk, fault, f"{n_more:,}", is_place=fault.column in self._known.places, is_error=True)
@@ -60,7 +63,6 @@ class TableCheck:
         ends = np.unique(np.concatenate([order[:_N_EXTREMES], order[-_N_EXTREMES:]]))
         self._extremes.append(replace(without_weights, values=rows[ends], lines=chunk.lines[ends]))
         self.n_rows += len(chunk.values)
-        self._files.add(chunk.file)
         return chunk
 
     def add_of_pipe(self, chunk: Chunk) -> Chunk:
@@ -74,11 +76,12 @@ class TableCheck:
 
         A track moves on, so that its first rows say little about the others. Prints the warnings.
         """
-        extremes, self._extremes = self._extremes, []
-        if extremes:
-            rows = sample[:, :-1] if self.has_weights else sample
+        n_rows, self._n_judged = self.n_rows - self._n_judged, self.n_rows
+        extremes, self._extremes = [self._doubtful(chunk) for chunk in self._extremes], []
+        rows = sample[:, :-1] if self.has_weights else sample
+        if extremes and (self._known is None or len(rows) >= MIN_KNOWN):
             names, ends = extremes[0].names[: rows.shape[1] - 1], [chunk.values[:, -1] for chunk in extremes]
-            known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends))
+            known = KnownRange.of_sample(rows, names, self._coordinates, np.concatenate(ends), n_rows)
             for chunk in extremes:
                 if self._known is None:
                     self._check_fix(chunk, known)
@@ -95,6 +98,15 @@ class TableCheck:
         for warning in self._warnings[: max(_MAX_WARNINGS - self._n_warnings, 0)]:
             warn(warning)
         self._n_warnings, self._warnings = self._n_warnings + len(self._warnings), []
+
+    def _doubtful(self, chunk: Chunk) -> Chunk:
+        """The rows of a chunk without targets that are within what the map knows, or were told already."""
+        if self._known is None:
+            return chunk
+        y, is_told = chunk.values[:, -1], self._known.is_far(chunk.values)[:, -1]
+        is_known = (self._known.low[-1] <= y) & (y <= self._known.high[-1])
+        is_left = ~is_known & ~is_told
+        return replace(chunk, values=chunk.values[is_left], lines=chunk.lines[is_left])
 
     def _check_fix(self, chunk: Chunk, known: KnownRange) -> None:
         """Tell the first row whose inputs, two or more, are all zero and far from the others."""
@@ -137,6 +149,21 @@ class TableCheck:
             remedy = "they are learned again (--force)" if self._force else f"{remedy} or learn them again (--force)"
             self._tell(f"{fault}; {remedy}", is_error=True)
 
+    def _begin_file(self, chunk: Chunk) -> None:
+        """Keep the first rows of the file before that of a chunk, if they are enough to tell it from others."""
+        if self._head.n_rows >= MIN_HEAD:
+            self._heads.setdefault(self._head.last, self._file)
+        self._place, self._file, self._head = chunk.place, chunk.file, Fingerprints()
+
+    def _check_copy(self, chunk: Chunk) -> None:
+        """Tell a file that begins with the rows of a file before it. Its own first rows may come in several chunks."""
+        for row in chunk.values[: MAX_HEAD - self._head.n_rows]:
+            self._head.add(row[np.newaxis])
+            if (other := self._heads.get(self._head.last)) is not None:
+                again = "is named twice" if other == chunk.file else f"begins with rows that are in {other} too"
+                remedy = "the rows are learned" if self._force else "leave out one of the two, or learn the rows"
+                self._tell(f"{chunk.file} {again}; {remedy} twice (--force)", is_error=True)
+
     def _check_sign(self, chunk: Chunk, y: Array, low: float, high: float) -> None:
         """Tell a file whose first targets (n,) are in the known range, from low to high, only with the other sign."""
         if len(y) >= MIN_KNOWN and low * high > 0 and (y * low < 0).all() and low <= -y.mean() <= high:
@@ -152,7 +179,7 @@ class TableCheck:
 
     def passing(self, chunk: Chunk) -> Chunk:
         """Take the fingerprints of a chunk that is learned next, and return it."""
-        _, table = self._tables.setdefault(chunk.file, (self._n_passed, Fingerprints()))
+        _, table = self._tables.setdefault(chunk.place, (self._n_passed, Fingerprints()))
         table.add(self.split(chunk)[0])
         self._n_passed += len(chunk.values)
         return chunk

@@ -20,6 +20,8 @@ from wgpr.io.rows import ANSWER
 
 # Rows of a request. If one of them is refused, the service takes none of them.
 _MOST_ROWS = 5000
+# Seconds for which the last rows are sent again to a service that does not answer: who stops a program waits no longer.
+_LAST_PATIENCE = 8.0
 
 
 @contextmanager
@@ -154,14 +156,18 @@ class RemoteSession(Session):
         if self._unsent:
             inform(f"still to be sent: {format_count(len(self._unsent), 'row')}; Ctrl-C gives up")
             self._waits, self._n_together = False, len(self._request[0]) or self._n_together
+            self._map.patience = _LAST_PATIENCE
             self._learn(list(self._unsent))
 
     def finish(self) -> None:
         super().finish()
         if self._unsent:
             may_come_again = self.left_out.place == STANDARD_INPUT and not self.force
-            is_recognised = may_come_again and self._passed.n_rows + len(self._not_passed) >= MIN_HEAD
-            remedy = "; send the stream again: known rows are left out" if is_recognised else ""
+            # The service notes a stream with its first request that ends behind so many rows.
+            n_noted = self._passed.n_rows or len(self._request[0])
+            remedy = f"; it has {format_count(self.n_rows, 'row')} before these" if self.n_rows else ""
+            if may_come_again and n_noted >= MIN_HEAD:
+                remedy = "; send the stream again: known rows are left out"
             warn(f"{format_count(len(self._unsent), 'row')} may not be at the service{remedy}")
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:

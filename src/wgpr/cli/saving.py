@@ -30,7 +30,7 @@ from wgpr.io.container import MapError
 from wgpr.io.files import check_destination, is_locked, lock_of, locked, replace_file, write_file
 from wgpr.io.journal import Entry, JournalError
 from wgpr.io.rows import learn_rows, n_seen
-from wgpr.io.store import SERVICE_LOCK, SNAPSHOT, Store, files_of
+from wgpr.io.store import JOURNAL, SNAPSHOT, Store, files_of
 
 
 def journal_of(map_file: str | os.PathLike[str]) -> Path:
@@ -75,11 +75,9 @@ def map_writer(path: Path, *, continues: bool = False) -> Iterator["MapWriter"]:
     """
     writer = MapWriter(path, check_destination(path))
     with locked(lock_of(path), f"another wgpr is writing {path.name}; wait until it ends, or use another -o"):
-        # After the lock is taken: a service looks at it when it has its own.
-        served = Path(os.path.realpath(path)).parent.parent
-        if path.name == SNAPSHOT and is_locked(served / SERVICE_LOCK):
-            remedy = f"send rows to it (wgpr stream --to .../maps/{path.resolve().parent.name}), or stop it first"
-            raise BlockingIOError(f"{path} belongs to a wgpr serve that runs; {remedy}")
+        if writer.is_served:
+            remedy = f"send rows to it (wgpr stream --to .../maps/{path.resolve().parent.name}), or use a copy"
+            raise FileExistsError(f"{path} belongs to a wgpr serve, whose journal continues it; {remedy}")
         if not continues and writer.has_journal:
             raise FileExistsError(
                 f"{path} may lack rows of an interrupted run, which would be lost; learn them with wgpr update {path}, "
@@ -107,6 +105,11 @@ class MapWriter:
     def has_journal(self) -> bool:
         """Whether an interrupted run has left its journal."""
         return journal_of(self._target).exists()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the journal of a service continues the map as it is."""
+        return self._target.name == SNAPSHOT and self._target.with_name(JOURNAL).exists()
 
     @property
     def has_map(self) -> bool:

@@ -1,5 +1,6 @@
 """`wgpr serve`: the live service."""
 
+import os
 import tempfile
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import typer
 
 from wgpr.cli.console import UsageError, format_count, inform, warn
 from wgpr.cli.options import TokenFile, errors_of_usage, read_token
+from wgpr.io.files import check_folder
 
 
 def serve(
@@ -45,10 +47,12 @@ def serve(
     """
     if folder is None and not demo:
         raise UsageError("name a FOLDER for the maps, or use --demo")
-    if folder is not None and folder.exists() and not folder.is_dir():
+    if folder is not None and os.path.exists(folder) and not folder.is_dir():
         raise UsageError(
             f"{folder} is a file, and FOLDER must be a folder for the maps; name another one, such as maps"
         )
+    if folder is not None:
+        check_folder(folder, remedy="name a FOLDER elsewhere, or ask for permission to write there")
     token = read_token(token_file)
     _require_extra()
     from wgpr.service.process import start_process

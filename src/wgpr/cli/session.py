@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
@@ -10,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from wgpr.cli.columns import are_other_places
-from wgpr.cli.console import UsageError, format_count, inform, warn
+from wgpr.cli.console import UsageError, format_count, inform, uninterrupted, warn
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
 from wgpr.cli.lines import LeftOut, Line, LineError, LineParser, format_answer
@@ -96,6 +97,16 @@ class Session(ABC):
         self._n_known = 0
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
+
+    @contextmanager
+    def stopping_later(self) -> Iterator[None]:
+        """A request to stop in the block stops the session after it, so that what has arrived is still taken."""
+        try:
+            with uninterrupted():
+                yield
+        except KeyboardInterrupt:
+            inform("interrupted")
+            self.is_stopping = True
 
     def good_lines(self, lines: Sequence[Line], faults: Sequence[LineFault] = ()) -> list[Line]:
         """The lines that are learned or answered. Of the others it is told that they are left out.
@@ -280,10 +291,11 @@ class StreamSession(Session):
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""
         rows = [line for line in lines if line.y is not None]
         if rows and self._writer is not None:
-            values, weights = self._arrays(rows)
-            kept = values if weights is None else np.column_stack([values, weights])
-            tables = self._passed.noted(self._passed.n_rows)
-            self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
+            with uninterrupted():
+                values, weights = self._arrays(rows)
+                kept = values if weights is None else np.column_stack([values, weights])
+                tables = self._passed.noted(self._passed.n_rows)
+                self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
         yield from super().process(lines)
 
     def _progress(self) -> str:

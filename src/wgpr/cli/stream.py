@@ -94,6 +94,7 @@ def _lines(session: Session, nmea: str) -> Iterator[list[Line]]:
 def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, LineParser]:
     """The map to go on with, or a new one, and the parser of its lines."""
     if not writer.has_map:
+        opt.check_map_output(writer.path)
         inform(f"{writer.path} does not exist yet; a new map is started")
         return said.new_estimator(), said.parser_of_new_map()
     if said.method or said.settings:
@@ -142,17 +143,19 @@ def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
         lines: list[Line] = []
         faults: list[LineFault] = []
         wrong_header = None
-        for text, number in zip(texts, numbers, strict=False):
-            try:
-                line = session.parser.parse(text)
-            except HeaderError as error:
-                wrong_header = error
-                break
-            except LineError as error:
-                faults.append((number, error))
-            else:
-                lines += [line._replace(number=number)] if line is not None else []
-        yield session.good_lines(lines, faults)
+        with session.stopping_later():
+            for text, number in zip(texts, numbers, strict=False):
+                try:
+                    line = session.parser.parse(text.decode("utf-8", errors="replace"))
+                except HeaderError as error:
+                    wrong_header = error
+                    break
+                except LineError as error:
+                    faults.append((number, error))
+                else:
+                    lines += [line._replace(number=number)] if line is not None else []
+            good = session.good_lines(lines, faults)
+        yield good
         if wrong_header is not None:
             fault = f"standard input, line {number} {wrong_header}"
             try:

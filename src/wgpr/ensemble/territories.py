@@ -27,7 +27,18 @@ import numpy as np
 from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
 from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime, separating_axis
-from wgpr.ensemble.territory import ALONE, Forecast, Surroundings, Territory, agreement, fitted, forecast, spread_of
+from wgpr.ensemble.territory import (
+    ALONE,
+    Forecast,
+    Surroundings,
+    Territory,
+    agreement,
+    fitted,
+    forecast,
+    is_dense,
+    rougher,
+    spread_of,
+)
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
@@ -47,6 +58,10 @@ _N_HALO = 100
 
 # Observations of the same place are united when a territory is full, if that makes room for this fraction of it.
 _WORTH_UNITING = 0.1
+
+# Rows are dense if nearest neighbours are as far apart, in length-scales, as the rows of a full territory would be at
+# random places in a square of one length-scale a side: half as far as on a grid. Rows along one input are on a grid.
+_DENSE = 0.5
 
 # The reach of answers beyond borders as a fraction of length-scales, and the quantile of these.
 _REACH, _SHORT_LENGTHSCALE = 0.25, 0.1
@@ -425,6 +440,9 @@ class Learning:
             self._put(replace(territory, data=united, n_known=len(united)), number)
             return
         thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.n_thinned)
+        if thinned is not None and not territory.n_lost:
+            territory, thinned = self._reconsidered(territory, thinned)
+            self._put(territory, number)
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
@@ -441,6 +459,18 @@ class Learning:
         assert below is not None
         assert above is not None
         self._divide(number, *cut, below, above, is_new_above=True)
+
+    def _reconsidered(self, territory: Territory, thinned: PseudoData) -> tuple[Territory, PseudoData | None]:
+        """A territory before its rows are thinned for the first time, and what they become; None if they may not be.
+
+        What is thinned as noise is lost. The noise may be a rougher field, which is seen only where rows are dense.
+        """
+        n_features = len(territory.centre)
+        distance = self.size**-0.5 if n_features == 1 else _DENSE * self.size ** (-1.0 / n_features)
+        if not is_dense(territory, distance):
+            return territory, None
+        rough = rougher(territory)
+        return (territory, thinned) if rough is None else (rough, None)
 
     def _start_regime(self, number: int, territory: Territory, regime: Regime) -> None:
         Z = territory.data.Z[:, regime.axis]

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.gaussian import LOG_2PI, log_density
@@ -341,7 +342,7 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
     is_surprised : whether the new rows contradict its present hyperparameters.
     """
     kernel, own = territory.kernel, territory.data
-    scales, spread = Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean), spread_of(own.Z)
+    scales, spread = _scales(territory), spread_of(own.Z)
     by_spread, is_new_axis = scales, territory.spread < spread / _SPREAD_GROWTH
     if territory.n_fitted:
         scales = _with_new_axes(scales, spread, is_new_axis)
@@ -374,6 +375,33 @@ def fitted(territory: Territory, surroundings: Surroundings, *, is_surprised: bo
             theta = short if posterior(short) > posterior(theta) + _CLEARLY else theta
     fitted_now = replace(territory, n_fitted=territory.n_seen, n_known=len(own), spread=spread)
     return replace(fitted_now, n_evaluations=posterior.n_evaluations).with_theta(theta)
+
+
+def rougher(territory: Territory) -> Territory | None:
+    """The territory with shorter length-scales and less noise, if these explain its data clearly better; else None.
+
+    The neighbours do not count: they may have taken the same roughness for noise.
+    """
+    theta, prior = territory.theta, HyperPrior.of_new_model(territory.kernel, _scales(territory))
+    posterior = _LogPosterior(_evidences(territory, None), prior)
+    starts = [
+        replace(theta, lengthscales=factor * theta.lengthscales, noise=_SHORTENED * theta.noise) for factor in _SHORT
+    ]
+    rough, smooth = posterior.best(starts, _MAX_ITER_FIRST), posterior.best([theta], _MAX_ITER)
+    return territory.with_theta(rough) if posterior(rough) > posterior(smooth) + _CLEARLY else None
+
+
+def is_dense(territory: Territory, distance: float) -> bool:
+    """Whether half of the data have a neighbour within a distance, in length-scales."""
+    Z = territory.data.Z / territory.theta.lengthscales
+    nearest = KDTree(Z).query(Z, k=2)[0][:, 1]
+    return bool(np.median(nearest) <= distance)
+
+
+def _scales(territory: Territory) -> Scales:
+    """Of its pseudo-data; those of next to no weight say nothing of the target's."""
+    own = territory.data
+    return Scales.of_track(own.Z, own.t[_are_trusted(own)], territory.mean)
 
 
 def _with_new_axes(scales: Scales, spread: Array, is_new_axis: Mask) -> Scales:
@@ -475,8 +503,7 @@ def _prior(
     noise only: the field may have become rougher, but the instrument is the same.
     """
     kernel = territory.kernel
-    default = HyperPrior.around(kernel, scales, default_hyperparameters(kernel, scales), STD_OF_NEW)
-    prior = default
+    prior = default = HyperPrior.of_new_model(kernel, scales)
     if len(surroundings.log_theta):
         is_known = np.ones(surroundings.log_theta.shape, dtype=np.bool_)
         is_known[:, 1 : len(spread) + 1] = surroundings.spread >= spread / _SPREAD_GROWTH

@@ -29,6 +29,9 @@ from wgpr.gp.linalg import Array, columns, one_blas_thread
 # Rows that the districts are laid out by.
 N_SAMPLE = 5000
 
+# Districts to begin with, at the most: each is a model of its own, with files of its own.
+MOST_SHARDS = 256
+
 # Rows of the sample that tell which direction is long.
 _N_TO_FIT = 200
 
@@ -44,7 +47,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : a `WGPRegressor` of the default method that says how to learn; None for `WGPRegressor()`.
-    n_shards : districts to begin with. Districts that become too large are divided.
+    n_shards : districts to begin with, at most 256. Districts that become too large are divided.
     engine : "processes" of this machine, or "ray" for actors of a Ray cluster.
     n_workers : processes or actors; None for one a shard, and no more than this machine has cores (with Ray, one a
         shard).
@@ -180,6 +183,10 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
     def check_settings(self) -> None:
         """Raise an error that names the first wrong setting."""
         require_count("n_shards", self.n_shards)
+        if self.n_shards > MOST_SHARDS:
+            raise ValueError(
+                f"n_shards must be at most {MOST_SHARDS}, got {self.n_shards:,}; one for each core is enough"
+            )
         if self.n_workers is not None:
             require_count("n_workers", self.n_workers, otherwise="None")
         if self.engine not in ("processes", "ray"):

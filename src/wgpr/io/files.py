@@ -48,6 +48,16 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_folder(path: str | os.PathLike[str], remedy: str) -> None:
+    """Raise an error if no file can be written to a folder, which may have to be made. Call it before long work."""
+    folder = Path(os.path.realpath(path))
+    existing = next(filter(os.path.exists, (folder, *folder.parents)), Path(folder.anchor))
+    if not existing.is_dir():
+        raise NotADirectoryError(f"{existing} is no folder, so that there can be none at {folder}; {remedy}")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"nothing can be written to {existing}; {remedy}")
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until names in the folder are on the disk."""
     if hasattr(os, "O_DIRECTORY"):  # POSIX
@@ -90,7 +100,7 @@ def lock_of(path: str | os.PathLike[str]) -> Path:
 def is_locked(lock: Path) -> bool:
     """Whether a process holds the lock file `lock`. No file is changed."""
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:

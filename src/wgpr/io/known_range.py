@@ -84,7 +84,7 @@ class KnownRange:
 
     @classmethod
     def of_sample(
-        cls, rows: Array, names: Sequence[str], known: Coordinates | None, ends: Array | None = None
+        cls, rows: Array, names: Sequence[str], known: Coordinates | None, ends: Array | None = None, n_rows: int = 0
     ) -> "KnownRange":
         """The middle half of columns in rows (n, k) that represent a table, which a few wrong values do not change.
 
@@ -92,13 +92,14 @@ class KnownRange:
 
         names : (k - 1,) of the inputs; known : their coordinates, if they have a system.
         ends : (m,) the least and the greatest targets of the table, by default those of the rows.
+        n_rows : of the table, by default of the sample.
         """
         low, middle, high = np.quantile(_in_metres(rows, known), [0.25, 0.5, 0.75], axis=0)
         size, units = high - low, [Label.parsed(name).unit for name in names]
         largest = [max(s for s, other in zip(size[:-1], units, strict=True) if other == unit) for unit in units]
         target = _TARGET_FACTOR * max(size[-1], abs(middle[-1]))
         if len(rows) >= MIN_KNOWN:
-            ends, most = rows[:, -1] if ends is None else ends, max(1.0, _MOST_SPIKES * len(rows))
+            ends, most = rows[:, -1] if ends is None else ends, max(1.0, _MOST_SPIKES * (n_rows or len(rows)))
             target = min(target, _reach_of_spikes(ends, low[-1], high[-1], most))
         reach = np.append(_MIDDLE_FACTOR * np.array(largest), target)
         made = cls._with_reach(low, high, reach, names, known)

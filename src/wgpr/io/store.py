@@ -19,9 +19,6 @@ from wgpr.io.rows import n_seen
 # Names of the files in the folder of a store.
 SNAPSHOT, JOURNAL = "snapshot.map", "journal.sqlite"
 
-# Held by a service, in the folder of the folders of its maps.
-SERVICE_LOCK = ".lock"
-
 # Entry of what a journal is about: fingerprints of the files that its rows may continue.
 _MAPS = "maps"
 

@@ -58,12 +58,14 @@ class Chunk:
 
     names : k columns; values : (n, k) finite; file : as the user named it.
     lines : (n,) line of each row in a text, or its number in a Parquet or NPZ file, from 1.
+    place : of the file among those of the table, from 0; a file may be named twice.
     """
 
     names: tuple[str, ...]
     values: Array
     file: str
     lines: NDArray[np.int64]
+    place: int = 0
 
 
 class Table:
@@ -148,19 +150,19 @@ class Table:
     def _chunks(self, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
         self.n_rows = self.n_skipped = 0
         self.notes = []
-        for path in self.paths:
+        for place, path in enumerate(self.paths):
             with self._opened(path) as source:
                 places = positions
                 if source.names != self._all_names:
                     places = _positions(source.names, [self._all_names[k] for k in positions], source.file)
-                yield from self._chunks_of(source, places, chunk_rows)
+                yield from self._chunks_of(source, places, chunk_rows, place)
                 self.notes += source.notes()
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
             files = ", ".join("standard input" if path == "-" else path for path in self.paths)
             raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give a file with rows of numbers")
 
-    def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int) -> Iterator[Chunk]:
+    def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int, place: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
         for lines, columns in source.blocks(positions, chunk_rows):
             values = np.column_stack([numbers(cells, source.decimal) for cells in columns])
@@ -175,7 +177,7 @@ class Table:
             self.n_rows += int(is_kept.sum())
             self.n_skipped += int((~is_kept).sum())
             if is_kept.any():
-                yield Chunk(names, values[is_kept], source.file, np.asarray(lines, dtype=np.int64)[is_kept])
+                yield Chunk(names, values[is_kept], source.file, np.asarray(lines, dtype=np.int64)[is_kept], place)
 
 
 def _bad_cell(source: Source, line: int, position: int, cell: object) -> TableError:
@@ -198,7 +200,8 @@ def expand(patterns: Iterable[str]) -> list[str]:
         is_name = pattern == "-" or os.path.exists(pattern)
         paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
-            remedy = "check it" if "." in pattern else "separate names of columns by commas (--x east,north)"
+            is_word = not set(pattern) & set("./\\*?[")
+            remedy = "separate names of columns by commas (--x east,north)" if is_word else "check it"
             raise TableError(f"no file matches {pattern}; {remedy}")
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
     return found

@@ -191,16 +191,32 @@ def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None,
 def _start(wish: _Wish, frame: "_Frame", ground: Ground) -> Array:
     """Where a path begins (2,), in the axes of the plan. An error says if no ground is within the budget."""
     names = ",".join(input_names(frame.model)[column] for column in frame.columns)
-    place = frame.places(f"start ({names})", _numbers("start", wish.start, 2).reshape(1, 2))[0]
-    apart, budget = ground.distance(place), wish.budget
+    given, budget = _numbers("start", wish.start, 2).reshape(1, 2), wish.budget
     assert budget is not None
-    if apart > (0.5 * budget if wish.returns else budget):
+    reach = 0.5 * budget if wish.returns else budget
+    try:
+        place = frame.places(f"start ({names})", given)[0]
+    except ValueError as error:
+        raise ValueError(f"{error}{_swap_hint(given, frame, ground, reach)}") from error
+    apart = ground.distance(place)
+    if apart > reach:
         unit, both_ways = f" {frame.unit}".rstrip(), " there and back" if wish.returns else ""
         raise ValueError(
             f"start is {apart:,.4g}{unit} from the nearest ground, which is too far{both_ways} for the budget of "
             f"{budget:,.4g}{unit}; begin nearer to it, with {names} in this order"
+            f"{_swap_hint(given, frame, ground, reach)}"
         )
     return place
+
+
+def _swap_hint(start: Array, frame: "_Frame", ground: Ground, reach: float) -> str:
+    """What to add to the fault of a start (1, 2) of the user that has ground within reach if x and y are swapped."""
+    swapped = start[:, ::-1]
+    try:
+        is_near = ground.distance(frame.places("start", swapped)[0]) <= reach
+    except ValueError:  # it is no place of the map either
+        return ""
+    return f"; perhaps they are swapped: {','.join(f'{each:.10g}' for each in swapped[0])} is near" if is_near else ""
 
 
 def gains_of(variances: Array) -> Array:

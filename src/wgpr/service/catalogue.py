@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from copy import copy
@@ -17,7 +17,6 @@ from wgpr.estimators.base import EnsembleRegressor
 from wgpr.estimators.methods import TerritoryMethod
 from wgpr.io.files import locked, sync_folder
 from wgpr.io.rows import knows_rows_at_once
-from wgpr.io.store import SERVICE_LOCK
 from wgpr.service.definition import Definition, is_map_name
 from wgpr.service.errors import ServiceError
 from wgpr.service.events import EventHub
@@ -31,6 +30,9 @@ from wgpr.service.tiles import TileCache
 from wgpr.service.writer import Close, Command, Failed, Reply, Writer
 
 _Answer = TypeVar("_Answer")
+
+# Held in the folder of the maps while a service uses it.
+_LOCK = ".lock"
 
 # Seconds between two looks at which maps are to be saved, and at the memory of answers.
 _TICK = 1.0
@@ -59,7 +61,7 @@ class Catalogue:
         self.hub, self.tiles = EventHub(), TileCache()
         self._n_writers = n_writers or max(1, (os.cpu_count() or 2) - 1)
         self._writers: list[Writer] = []
-        self._opening, self._deletions = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._opening, self._changes = asyncio.Lock(), set[asyncio.Task[Any]]()
         self._is_closing = False
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="wgpr-io")
         self._answering = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wgpr-answer")
@@ -75,7 +77,7 @@ class Catalogue:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in missing:
                 sync_folder(path.parent)
-            stack.enter_context(locked(self.folder / SERVICE_LOCK, message))
+            stack.enter_context(locked(self.folder / _LOCK, message))
             found = self._checked_folders()
             self._loop = asyncio.get_running_loop()
             self._writers = [self._started_writer(number) for number in range(self._n_writers)]
@@ -106,7 +108,7 @@ class Catalogue:
         return found
 
     async def _close(self) -> None:
-        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await asyncio.gather(*self._changes, return_exceptions=True)
         await asyncio.gather(*(live_map.finish() for live_map in self.maps.values()))
         self._is_closing = True
         for live_map in self.maps.values():
@@ -154,6 +156,24 @@ class Catalogue:
 
     async def create(self, name: str, definition: Definition) -> bool:
         """Make a map; returns whether it is new. An error if there is one with another definition."""
+        return await self._completed(self._create(name, definition))
+
+    async def delete(self, name: str) -> None:
+        await self._completed(self._delete(name))
+
+    async def _completed(self, change: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """What a change returns. It goes on if the client leaves, or its time is up, so that no half map is left."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._end_of_change)
+        return await asyncio.shield(task)
+
+    def _end_of_change(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), OSError):
+            log("change", error=error.strerror or type(error).__name__)
+
+    async def _create(self, name: str, definition: Definition) -> bool:
         async with self._opening:
             if name in self.maps:
                 if not definition.agrees_with(self.maps[name].definition):
@@ -170,18 +190,6 @@ class Catalogue:
             self._add(opened)
             self.hub.publish("made", name)
             return True
-
-    async def delete(self, name: str) -> None:
-        """Delete a map. It goes on if the client leaves, or its time is up, so that no half of the map is left."""
-        task = asyncio.create_task(self._delete(name))
-        self._deletions.add(task)
-        task.add_done_callback(self._end_of_deletion)
-        await asyncio.shield(task)
-
-    def _end_of_deletion(self, task: asyncio.Task[None]) -> None:
-        self._deletions.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), OSError):
-            log("delete", error=error.strerror or type(error).__name__)
 
     async def _delete(self, name: str) -> None:
         async with self._opening:
