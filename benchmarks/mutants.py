@@ -335,6 +335,12 @@ MUTANTS: dict[str, Faults] = {
             "outliers set the scale",
         ),
         ("least = np.maximum(spread, scales.inputs.mean())", "least = spread", "lines are unrelated"),
+        ("posterior(rough) > posterior(smooth) + _CLEARLY", "True", "all noise is a rougher field"),
+        (
+            "Z = territory.data.Z / territory.theta.lengthscales\n",
+            "Z = territory.data.Z\n",
+            "rows are dense in any unit",
+        ),
     ],
     "ensemble/territories.py": [
         (
@@ -397,6 +403,15 @@ MUTANTS: dict[str, Faults] = {
             "a merged territory seems old",
         ),
         ("if thinned is not None:\n", "if False:\n", "a full territory is never thinned"),
+        ("if are_rows and not is_dense(territory, distance):", "if False:", "sparse rows are thinned as noise"),
+        (
+            "rough = rougher(territory) if are_rows and thinned is not None else None",
+            "rough = None",
+            "a rough field is noise",
+        ),
+        ("        if is_contradicted:\n", "        if False:\n", "a jump of the field is made of outliers"),
+        ("is_outlier[-1] or not latest", "not latest", "an outlier contradicts a territory"),
+        ("(n_outliers >= FEWEST_ROWS - 1)", "(n_outliers >= 2)", "three outliers are a jump of the field"),
     ],
     "ensemble/regimes.py": [
         (

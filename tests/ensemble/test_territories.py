@@ -84,6 +84,13 @@ def test_spikes_make_no_difference_between_one_and_many():
     assert_same(learned(X, y, sizes=[1] * 280)[0], learned(X, y)[0])
 
 
+def test_a_jump_makes_no_difference_between_one_and_many():
+    X, y = wavy(400)
+    X[300:] = np.random.default_rng(0).uniform(X[:300].min(axis=0), X[:300].max(axis=0), (100, X.shape[1]))
+    y[300:] += 500.0
+    assert_same(learned(X, y, sizes=[1] * 380)[0], learned(X, y)[0])
+
+
 def test_rows_of_next_to_no_weight_make_no_difference_between_one_and_many():
     """They do not say how far values may deviate, in this call or in an earlier one."""
     rng, weights = np.random.default_rng(1), np.ones(38)

@@ -314,12 +314,15 @@ class Learning:
         is_full = len(territory.data) > self.room(territory)
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
-        if n_new < FEWEST_ROWS and not (is_full or is_due):
+        is_contradicted = _is_contradicted(territory)
+        if n_new < FEWEST_ROWS and not (is_full or is_due or is_contradicted):
             # A row is out of reach, or was a copy. So few rows are no regime yet: they stay new, but for outliers.
             self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
             return
         territory, forecasted = self._faded(territory), None
-        if n_new:
+        if is_contradicted:
+            forecasted, _ = forecast(territory, surroundings.halo)
+        elif n_new:
             territory, forecasted = _without_outliers(territory, surroundings)
         looked, regime, n_evaluations = self._forecast_and_fit(territory, forecasted, surroundings, is_due)
         if regime is not None:
@@ -439,13 +442,11 @@ class Learning:
         if len(united) < (1.0 - _WORTH_UNITING) * len(territory.data):
             self._put(replace(territory, data=united, n_known=len(united)), number)
             return
-        thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.n_thinned)
-        if thinned is not None and territory.data.is_row.all():
-            territory, thinned = self._reconsidered(territory, thinned)
-            self._put(territory, number)
+        territory, thinned = self._thinned(territory)
         if thinned is not None:
             self._put(replace(territory, data=thinned, n_known=len(thinned)), number)
             return
+        self._put(territory, number)
         lengthscales, path = territory.theta.lengthscales.copy(), path_to(self.cuts, number, territory.data.Z[0])
         if len(path) >= _DEEP:
             lengthscales[path[-1][0].axis] *= 1e-9
@@ -461,16 +462,18 @@ class Learning:
         assert above is not None
         self._divide(number, *cut, below, above, is_new_above=True)
 
-    def _reconsidered(self, territory: Territory, thinned: PseudoData) -> tuple[Territory, PseudoData | None]:
-        """A territory before its rows are thinned for the first time, and what they become; None if they may not be.
+    def _thinned(self, territory: Territory) -> tuple[Territory, PseudoData | None]:
+        """A territory, and what its data become if they are thinned; None if they may not be.
 
-        What is thinned as noise is lost. The noise may be a rougher field, which is seen only where rows are dense.
+        What is thinned as noise is lost. The noise may be a rougher field, which is seen only where rows are dense. So
+        both are checked before rows are thinned for the first time.
         """
-        n_features = len(territory.centre)
+        n_features, are_rows = len(territory.centre), bool(territory.data.is_row.all())
         distance = self.size**-0.5 if n_features == 1 else _DENSE * self.size ** (-1.0 / n_features)
-        if not is_dense(territory, distance):
+        if are_rows and not is_dense(territory, distance):
             return territory, None
-        rough = rougher(territory)
+        thinned = thin(territory.kernel, territory.theta, territory.mean, territory.data, self.n_thinned)
+        rough = rougher(territory) if are_rows and thinned is not None else None
         return (territory, thinned) if rough is None else (rough, None)
 
     def _start_regime(self, number: int, territory: Territory, regime: Regime) -> None:
@@ -609,3 +612,21 @@ def _without_outliers(territory: Territory, surroundings: Surroundings) -> tuple
         territory = territory.down_weighted(forecasted.weights)
         forecasted, _ = forecast(territory, surroundings.halo)  # rows behind an outlier, without its influence
     return territory, forecasted
+
+
+def _is_contradicted(territory: Territory) -> bool:
+    """Whether the newest row is out of reach, and half of the latest rows were outliers on the same side of the mean.
+
+    A row out of reach makes a look due at once, which finds no other outlier: those before it have no weight any more.
+    So the limits on outliers of one look do not notice that there are many of them, and that the field has changed.
+    """
+    latest, before = territory.data[-2 * FEWEST_ROWS :], territory.data[:-1]
+    is_outlier = latest.is_row & (latest.precision < territory.least_trusted)
+    if is_outlier.sum() < FEWEST_ROWS - 1 or is_outlier[-1] or not latest.is_row[-1]:
+        return False
+    known = replace(territory, data=before, n_known=min(territory.n_known, len(before)))
+    reach = _OUT_OF_REACH * max(known.largest_deviation, territory.theta.amplitude)
+    deviation = latest.t - territory.mean
+    is_out = np.stack([deviation > reach, deviation < -reach])  # (2, n, k): above or below
+    n_outliers = (is_out & is_outlier[:, None]).sum(axis=1)
+    return bool((is_out[:, -1] & (n_outliers >= FEWEST_ROWS - 1)).any())

@@ -73,7 +73,6 @@ _MOST_OUTLIERS, _MOST_OUTLYING, _MOST_IN_A_ROW = 2, 0.2, 5
 # Rows are surprising if their squared whitened errors, each up to a limit, exceed expectation by so many deviations.
 _SURPRISE, _MOST_SURPRISING = 4.0, 25.0
 
-
 # Rows with a smaller fraction of the typical weight say nothing about the scale of the values.
 _LEAST_TRUSTED = 0.01
 
