@@ -1,6 +1,7 @@
 """All maps of a folder, with the processes that learn: made, opened again, deleted, and after deaths."""
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -15,6 +16,8 @@ import wgpr.service.catalogue as catalogue_module
 from journals import JOURNAL, LOG, as_killed, no_room
 from live_maps import PAPER, SURVEY, direct_bytes, survey_rows, until
 from streams import assert_same_map_files
+from wgpr.cli.saving import map_writer
+from wgpr.io import store
 from wgpr.io.files import lock_of, locked
 from wgpr.io.journal import Journal, JournalError
 from wgpr.io.store import SNAPSHOT
@@ -112,6 +115,30 @@ def test_a_service_does_not_open_a_map_that_a_command_is_writing(tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_command_does_not_write_a_map_that_a_service_is_opening(tmp_path, monkeypatch):
+    """Somebody has put a snapshot there, and the service has read it, but has no journal yet."""
+    snapshot = tmp_path / "lake" / SNAPSHOT
+    snapshot.parent.mkdir()
+    snapshot.write_bytes(direct_bytes(ROWS[:50], SURVEY))
+
+    def load(*arguments, original=store.load, **options):
+        model = original(*arguments, **options)
+        with pytest.raises(BlockingIOError, match="another wgpr is writing"), map_writer(snapshot, continues=True):
+            pass
+        return model
+
+    async def scenario():
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "load", load)
+            async with opened(tmp_path) as catalogue:
+                assert catalogue["lake"].n_accepted == 50
+                with pytest.raises(FileExistsError, match="belongs to a wgpr serve"), map_writer(snapshot):
+                    pass
+        assert not lock_of(snapshot).exists()
+
+    asyncio.run(scenario())
+
+
 def test_a_deletion_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
     async def scenario():
         async with opened(tmp_path) as catalogue:
@@ -149,6 +176,25 @@ def test_a_creation_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
             await learned(catalogue["lake"], ROWS[:30])
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("No space")])
+def test_a_creation_that_fails_when_the_client_has_left_is_logged(tmp_path, monkeypatch, caplog, error):
+    def create(*_):
+        time.sleep(0.3)
+        raise error
+
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            monkeypatch.setattr(catalogue_module, "create_folder", create)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await catalogue.create("lake", SURVEY)
+
+    with caplog.at_level(logging.WARNING, logger="wgpr.service"):
+        asyncio.run(scenario())
+    (values,) = [record.values for record in caplog.records if record.message == "change"]
+    assert (values["map"], "No space" in values["error"]) == ("lake", True)
 
 
 def test_a_service_that_stops_finishes_its_deletions(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Atomic writes: a file is replaced as a whole or stays as it was, also if the program or the machine stops. Locks."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -78,7 +79,7 @@ def locked(lock: Path, message: str) -> Iterator[None]:
 
     The operating system releases the lock when the process ends, in whatever way.
     """
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = _open_lock(lock, os.O_CREAT)
     try:
         if not _try_lock(descriptor, lock):
             raise BlockingIOError(message)
@@ -100,7 +101,7 @@ def lock_of(path: str | os.PathLike[str]) -> Path:
 def is_locked(lock: Path) -> bool:
     """Whether a process holds the lock file `lock`. No file is changed."""
     try:
-        descriptor = os.open(lock, os.O_RDONLY)
+        descriptor = _open_lock(lock)
     except FileNotFoundError:
         return False
     except OSError:
@@ -109,6 +110,16 @@ def is_locked(lock: Path) -> bool:
         return not _try_lock(descriptor, lock)
     finally:
         os.close(descriptor)
+
+
+def _open_lock(lock: Path, flags: int = 0) -> int:
+    """A descriptor for writing, because NFS locks no other; for reading, if the file is there and cannot be written."""
+    try:
+        return os.open(lock, os.O_RDWR | flags, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not lock.exists():
+            raise
+        return os.open(lock, os.O_RDONLY)
 
 
 def _try_lock(descriptor: int, lock: Path) -> bool:

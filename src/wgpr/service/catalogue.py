@@ -156,22 +156,25 @@ class Catalogue:
 
     async def create(self, name: str, definition: Definition) -> bool:
         """Make a map; returns whether it is new. An error if there is one with another definition."""
-        return await self._completed(self._create(name, definition))
+        return await self._completed(self._create(name, definition), name)
 
     async def delete(self, name: str) -> None:
-        await self._completed(self._delete(name))
+        await self._completed(self._delete(name), name)
 
-    async def _completed(self, change: Coroutine[Any, Any, _Answer]) -> _Answer:
+    async def _completed(self, change: Coroutine[Any, Any, _Answer], name: str) -> _Answer:
         """What a change returns. It goes on if the client leaves, or its time is up, so that no half map is left."""
-        task = asyncio.create_task(change)
+        task = asyncio.create_task(change, name=name)
         self._changes.add(task)
         task.add_done_callback(self._end_of_change)
         return await asyncio.shield(task)
 
     def _end_of_change(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), OSError):
-            log("change", error=error.strerror or type(error).__name__)
+        error = None if task.cancelled() else task.exception()
+        cause = error.__cause__ if isinstance(error, ServiceError) else error
+        if cause is not None:  # the client, who would be told, may have left
+            reason = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {cause}"
+            log("change", map=task.get_name(), error=reason)
 
     async def _create(self, name: str, definition: Definition) -> bool:
         async with self._opening:
@@ -185,7 +188,7 @@ class Catalogue:
                 await asyncio.to_thread(create_folder, self.folder / name, definition)
                 opened = await asyncio.to_thread(open_folder, self.folder / name)
             except OSError as error:
-                reason = error.strerror or "no room"
+                reason = error.strerror or str(error)
                 raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
             self._add(opened)
             self.hub.publish("made", name)

@@ -28,7 +28,7 @@ from wgpr.gp.linalg import Array
 from wgpr.io.changes import StateReceiver
 from wgpr.io.codec import learned_tables
 from wgpr.io.coordinates import Coordinates, coordinates
-from wgpr.io.files import is_locked, lock_of, sync_folder
+from wgpr.io.files import lock_of, locked, sync_folder
 from wgpr.io.journal import Entry, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.store import JOURNAL, SNAPSHOT, Store
@@ -82,15 +82,15 @@ def create_folder(folder: Path, definition: Definition) -> None:
 
 def open_folder(folder: Path) -> Opened:
     """Open the journal and the snapshot of a map, and check that they are whole and belong together."""
-    if is_locked(lock_of(folder / SNAPSHOT)):
-        raise BlockingIOError(f"another wgpr is writing {folder / SNAPSHOT}; wait until it ends")
 
     def about(model: EnsembleRegressor | None) -> dict[str, Any]:
         if model is None:
             raise FileNotFoundError(f"{folder} has neither {SNAPSHOT} nor {JOURNAL}; move it to another place")
         return Definition.of_model(model).model_dump()  # a map that somebody has put there
 
-    store, model = Store.in_folder(folder, about)
+    # A command that finds the journal leaves the snapshot alone; until there is one, it is locked out.
+    with locked(lock_of(folder / SNAPSHOT), f"another wgpr is writing {folder / SNAPSHOT}; wait until it ends"):
+        store, model = Store.in_folder(folder, about)
     return Opened(folder.name, folder, Definition.model_construct(**store.journal.about), store, model)
 
 
