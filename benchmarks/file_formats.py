@@ -19,6 +19,7 @@ import wgpr
 from common import ROOT
 from file_mutants import BYTES, MAPS, TEXT, Way
 from streams import queries, travelling
+from wgpr.cli.console import Interruptions
 from wgpr.cli.lines import LineError, LineParser, format_answer, read_lines
 from wgpr.cli.saving import journal_of, map_writer
 from wgpr.io.coordinates import coordinates, coordinates_of
@@ -215,9 +216,9 @@ def read_stream(data: bytes, folder: Path) -> list[Any]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         parser = LineParser(None, None)
-        for text in (text for lines in read_lines(descriptor) for text in lines):
+        for text in (text for lines in read_lines(descriptor, Interruptions()) for text in lines):
             try:
-                line = parser.parse(text)
+                line = parser.parse(text.decode("utf-8", errors="replace"))
             except LineError:
                 continue
             if line is not None:

@@ -24,6 +24,7 @@ from wgpr import LocalGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
 from wgpr.cli import learn
 from wgpr.cli.columns import are_other_places, column_of_log
+from wgpr.cli.console import Interruptions, uninterrupted
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.lines import LineError
 from wgpr.cli.options import METHOD_NAMES
@@ -1504,7 +1505,7 @@ def test_columns_of_a_stream_by_number(wgpr):
 
 def test_lines_come_as_they_arrive():
     reading, writing = os.pipe()
-    lines = read_lines(reading)
+    lines = read_lines(reading, Interruptions())
     os.write(writing, b"1,2\n3,")
     assert next(lines) == [b"1,2"]
     os.write(writing, b"4\n5")
@@ -1512,6 +1513,34 @@ def test_lines_come_as_they_arrive():
     os.close(writing)
     assert [*lines] == [[b"5"]]
     os.close(reading)
+
+
+def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted():
+    interruptions, steps = Interruptions(), []
+    with interruptions.handled():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("in a block that is not interrupted")
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("while it waits")
+        with pytest.raises(KeyboardInterrupt), interruptions.allowed():
+            steps.append("never")
+        interruptions.accept()
+        with interruptions.allowed():
+            steps.append("allowed")
+            with suppress(KeyboardInterrupt):  # as a library may do
+                signal.raise_signal(signal.SIGTERM)
+                steps.append("never")
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("raised once")
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
+        interruptions.accept()
+        interruptions.raise_waiting()
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("no longer allowed")
+    assert "never" not in steps
+    assert len(steps) == 5
 
 
 def test_a_stream_can_be_interrupted():

@@ -1,10 +1,13 @@
 """The client of the service, and `wgpr stream --to`: rows are sent once, whatever happens on the way."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from threading import Thread
@@ -223,7 +226,7 @@ def test_attempts_are_paused_as_the_service_says(lake, pauses):
 
 
 def test_patience_has_an_end(lake, pauses, caplog):
-    lake.patience = 10.0
+    lake.hasten(10.0)
     way = failing(lake, *[refused] * 100)
     with pytest.raises(MapServiceError, match="does not answer") as error:
         lake.partial_fit(survey(3)[X], survey(3)[Y])
@@ -586,14 +589,63 @@ def test_a_stream_that_the_service_has_not_noted_is_not_to_be_sent_again(wgpr, l
 
 
 def test_the_last_rows_of_a_stream_do_not_wait_long_for_a_service(wgpr, lake, url, monkeypatch):
+    patience = []
+    monkeypatch.setattr(Map, "hasten", lambda self, seconds: patience.append(seconds))
+
     def send(self, *_, **options):
-        if self.patience is None:
+        if not patience:
             raise KeyboardInterrupt
-        raise MapServiceError(f"given up after {self.patience:g} s")
+        raise MapServiceError(f"given up after {patience[0]:g} s")
 
     monkeypatch.setattr(Map, "_send_part", send)
     code, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(25)))
     assert (code, "given up after 8 s" in said, "25 rows may not be at the service" in said) == (1, True, True)
+
+
+class Hanging(BaseHTTPRequestHandler):
+    """A service with a map, which takes rows and never answers."""
+
+    n_posts = 0
+
+    def do_GET(self):
+        definition = {"inputs": X, "target": Y, "weight": None, "crs": None}
+        content = [] if self.path.endswith("/learned") else {"definition": definition, "rows_learned": 0}
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        Hanging.n_posts += 1
+        time.sleep(60.0)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_service_that_hangs_does_not_hold_an_interrupted_stream_for_long(monkeypatch):
+    monkeypatch.setattr(remote, "_LAST_PATIENCE", 0.7)
+    monkeypatch.setattr(Hanging, "n_posts", 0)
+    hanging = ThreadingHTTPServer(("127.0.0.1", 0), Hanging)
+    hanging.daemon_threads, hanging.block_on_close = True, False
+    Thread(target=hanging.serve_forever, daemon=True).start()
+    try:
+        with child("stream", "--to", f"http://127.0.0.1:{hanging.server_port}/maps/lake") as stream:
+            stream.stdin.write(text_of(survey(25)))
+            stream.stdin.flush()
+            while not Hanging.n_posts:
+                time.sleep(0.01)
+            os.kill(stream.pid, signal.SIGINT)
+            began = time.monotonic()
+            stream.join(15.0)
+            assert not stream.is_alive()
+            assert time.monotonic() - began < 3 * 0.7 + 2.0
+            assert "25 rows may not be at the service" in stream.stderr.read()
+            assert stream.exitcode == 1
+    finally:
+        hanging.shutdown()
+        hanging.server_close()
 
 
 def test_a_call_that_is_repeated_with_its_key_is_learned_once(lake, monkeypatch):

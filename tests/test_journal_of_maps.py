@@ -5,6 +5,7 @@ import signal
 import time
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -225,8 +226,14 @@ def test_a_stream_that_is_saved_trims_its_journal(wgpr, saved_map):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(WGPRegressor, "partial_fit"), (StreamSession, "good_lines"), (LineParser, "parse"), (StreamSession, "_arrays")],
-    ids=["learning", "checking", "parsing", "to the journal"],
+    [
+        (WGPRegressor, "partial_fit"),
+        (StreamSession, "good_lines"),
+        (LineParser, "parse"),
+        (StreamSession, "process"),
+        (StreamSession, "_arrays"),
+    ],
+    ids=["learning", "checking", "parsing", "before the journal", "to the journal"],
 )
 def test_an_interrupted_stream_learns_what_it_has_taken(monkeypatch, owner, name):
     original = getattr(owner, name)
@@ -248,6 +255,45 @@ def test_an_interrupted_stream_learns_what_it_has_taken(monkeypatch, owner, name
     assert ("interrupted" in said, "50 rows learned" in said) == (True, True)
     assert load("a.map").n_samples_seen_ == 50
     assert not JOURNAL.exists()
+
+
+def test_a_stream_that_is_interrupted_when_it_has_just_read_learns_that(monkeypatch):
+    def read(*arguments):
+        data = os.read(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return data
+
+    monkeypatch.setattr(lines, "os", SimpleNamespace(read=read))
+    with child("stream", "a.map", *SMALL) as stream:
+        stream.stdin.write(text_of(survey(50)))
+        stream.stdin.flush()
+        said = stream.stderr.read()
+        assert exit_code(stream) == 0
+    assert ("interrupted" in said, "50 rows learned" in said) == (True, True)
+    assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_that_is_interrupted_twice_keeps_its_rows_in_the_journal(wgpr, monkeypatch):
+    """The first time before the rows are learned, then while the journal is learned."""
+
+    def interrupted(original):
+        def call(*arguments):
+            signal.raise_signal(signal.SIGINT)
+            return original(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamSession, "_answers", interrupted(StreamSession._answers))
+        patch.setattr(saving, "learn_rows", interrupted(saving.learn_rows))
+        with child("stream", "a.map", *SMALL) as stream:
+            stream.stdin.write(f"east,north,depth\n2.0,1.0,\n{text_of(survey(50), header=False)}")
+            stream.stdin.flush()
+            said = stream.stderr.read()
+            assert exit_code(stream) != 0
+    assert ("interrupted" in said, JOURNAL.exists()) == (True, True), said
+    assert wgpr("update", "a.map")[0] == 0
+    assert load("a.map").n_samples_seen_ == 50
 
 
 # Killed updates

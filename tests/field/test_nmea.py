@@ -5,12 +5,12 @@ import io
 import os
 import queue
 import re
+import signal
 import socket
 import threading
 import time
 import tty
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,9 @@ import nmea_logs as logs
 from command_line import child, exit_code
 from nmea_logs import dbt, dpt, gga, gll, rmc, sentence
 from wgpr import load
+from wgpr.cli.console import Interruptions
 from wgpr.cli.instruments import _received
-from wgpr.cli.session import Session
+from wgpr.cli.session import Session, StreamSession
 from wgpr.io.nmea import (
     EMPTY_DEPTH,
     NO_CHECKSUM,
@@ -379,34 +380,44 @@ def test_stream_takes_datagrams():
 @pytest.mark.parametrize("is_waiting", [True, False], ids=["waiting", "learning"])
 def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiting):
     """Ctrl-C comes while the command waits for the instrument, or while it learns."""
-    session, pieces = Receiving(), queue.SimpleQueue()
+    session, pieces, interruptions = Receiving(), queue.SimpleQueue(), Interruptions()
     monkeypatch.setattr("wgpr.cli.instruments._MOST_TOGETHER", 1)
     arrivals = _received(pieces.get, session)
     pieces.put(b"first")
     assert [data for data, _ in next(arrivals)] == [b"first"]
-    for piece in (b"second", b"third", b"fourth"):
-        pieces.put(piece)
-    while not pieces.empty():
-        time.sleep(0.01)
-    time.sleep(0.1)
+
+    def arrive():
+        for piece in (b"second", b"third", b"fourth"):
+            pieces.put(piece)
+        while not pieces.empty():
+            time.sleep(0.01)
+        time.sleep(0.1)
+
+    def interrupt():
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        arrive()
+
+    taken = []
     if is_waiting:
-        monkeypatch.setattr("wgpr.cli.session.uninterrupted", _interrupted)
+        with interruptions.handled():
+            instrument = threading.Thread(target=interrupt)
+            instrument.start()
+            taken += next(arrivals)
+            instrument.join()
+            with pytest.raises(KeyboardInterrupt):
+                interruptions.raise_waiting()
     else:
-        session.is_stopping = True
-    assert [data for each in arrivals for data, _ in each] == [b"second", b"third", b"fourth"]
+        arrive()
+    session.is_stopping = True
+    taken += [piece for each in arrivals for piece in each]
+    assert [data for data, _ in taken] == [b"second", b"third", b"fourth"]
 
 
 class Receiving:
     """What the reader of an instrument asks of a session."""
 
     is_stopping = False
-    stopping_later = Session.stopping_later
-
-
-@contextmanager
-def _interrupted():
-    yield
-    raise KeyboardInterrupt
 
 
 def test_what_was_received_before_a_port_fails_is_taken():
@@ -425,12 +436,24 @@ def test_what_was_received_before_a_port_fails_is_taken():
     assert taken == [b"first", b"second"]
 
 
-def test_a_log_that_is_interrupted_while_it_is_decoded_is_learned_so_far(wgpr, monkeypatch):
+@pytest.mark.parametrize(
+    ("owner", "name"), [(NmeaDecoder, "feed"), (Session, "good_lines"), (StreamSession, "process")]
+)
+def test_a_log_that_is_interrupted_before_it_is_learned_is_learned_so_far(wgpr, monkeypatch, owner, name):
     Path("lake.nmea").write_bytes(b"".join(whole_sentences(300)))
     assert wgpr("stream", "a.map", "--nmea", "lake.nmea", *QUICK)[0] == 0
-    monkeypatch.setattr("wgpr.cli.session.uninterrupted", _interrupted)
-    code, _, told = wgpr("stream", "b.map", "--nmea", "lake.nmea", *QUICK)
-    assert (code, "interrupted" in told) == (0, True)
+    calls, original = [], getattr(owner, name)
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with child("stream", "b.map", "--nmea", "lake.nmea", *QUICK) as process:
+        told = process.stderr.read()
+        assert (exit_code(process), "interrupted" in told) == (0, True), told
     assert load("a.map").n_samples_seen_ == load("b.map").n_samples_seen_ > 50
 
 

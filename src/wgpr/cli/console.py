@@ -92,14 +92,60 @@ def interruptible() -> Iterator[Callable[[], None]]:
         yield raise_if_interrupted
 
 
+class Interruptions:
+    """Requests to stop a command: Ctrl-C, SIGTERM and SIGHUP. While they are handled, they wait until it asks for them.
+
+    In a block in which they are allowed they raise KeyboardInterrupt at once. A request is waiting until the command
+    accepts it, because a library may swallow the exception. Blocks are not nested.
+    """
+
+    def __init__(self) -> None:
+        self._is_allowed = self._is_waiting = False
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        with _handled(_STOP, self._receive):
+            yield
+
+    def _receive(self, *_: object) -> None:
+        self._is_waiting = True
+        if self._is_allowed:
+            self._is_allowed = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._is_allowed = True
+        try:
+            self.raise_waiting()
+            yield
+        finally:
+            self._is_allowed = False
+
+    def raise_waiting(self) -> None:
+        """Raise KeyboardInterrupt if there was a request that is not accepted yet."""
+        if self._is_waiting:
+            raise KeyboardInterrupt
+
+    def accept(self) -> None:
+        """The command is stopping. Only another request raises KeyboardInterrupt again."""
+        self._is_waiting = False
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Requests to stop raise KeyboardInterrupt at the end of the block, not inside of it."""
+    """Requests to stop raise KeyboardInterrupt at the end of the block, not inside of it.
+
+    If another handler was set before the block, that decides what they do.
+    """
     received: list[int] = []
     with _handled(_STOP, lambda number, _: received.append(number)):
         yield
     if received:
-        raise KeyboardInterrupt
+        handler = signal.getsignal(received[0])
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(received[0], None)
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from wgpr.checks import require_module
 from wgpr.cli.columns import column_of_log
 from wgpr.cli.console import UsageError, inform
-from wgpr.cli.lines import Line
+from wgpr.cli.lines import Line, read_piece
 from wgpr.cli.session import Session
 from wgpr.io.nmea import NmeaDecoder
 from wgpr.io.tables import TableError
@@ -40,11 +40,10 @@ def nmea_lines(session: Session, address: str) -> Iterator[list[Line]]:
     try:
         with _opened(address, session) as arrivals:
             for pieces in chain(arrivals, [None]):
-                with session.stopping_later():
-                    rows = _rows(decoder, pieces)
-                    lines = [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
-                    good = session.good_lines(lines)
-                yield good
+                rows = _rows(decoder, pieces)
+                yield session.good_lines(
+                    [Line([row[k] for k in positions], row.depth, number=row.line) for row in rows]
+                )
         if not session.is_stopping and (lack := decoder.lack()):
             raise TableError(f"{session.left_out.place} {lack}; give a log with positions and depths")
     finally:
@@ -75,7 +74,7 @@ def _rows(decoder: NmeaDecoder, pieces: list[Piece] | None) -> list[Row]:
 def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
     """What comes from an address: `udp://HOST:PORT`, `serial:PORT?baud=4800`, a file, or - for standard input."""
     if address == "-":
-        yield _of_file(sys.stdin.buffer, session)
+        yield _of_file(sys.stdin.fileno(), session)
     elif address.startswith("udp:"):
         with _bound(address) as receiver:
             yield _received(lambda: _datagram(receiver), session)
@@ -85,15 +84,19 @@ def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
             yield _received(lambda: port.read(max(1, port.in_waiting)), session)
     else:
         with open(address, "rb") as file:
-            yield _of_file(file, session)
+            yield _of_file(file.fileno(), session)
 
 
-def _of_file(file: BinaryIO, session: Session) -> Iterator[list[Piece]]:
-    try:
-        while not session.is_stopping and (piece := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
-            yield [(piece, None)]
-    except KeyboardInterrupt:  # what has arrived is still taken
-        session.is_stopping = True
+def _of_file(descriptor: int, session: Session) -> Iterator[list[Piece]]:
+    while not session.is_stopping:
+        try:
+            piece = read_piece(descriptor, session.interruptions)
+        except KeyboardInterrupt:  # what has arrived is still taken
+            session.stop()
+            return
+        if not piece:
+            return
+        yield [(piece, None)]
 
 
 def _received(read: Callable[[], bytes], session: Session) -> Iterator[list[Piece]]:
@@ -116,7 +119,7 @@ def _received(read: Callable[[], bytes], session: Session) -> Iterator[list[Piec
     Thread(target=receive, daemon=True).start()
     while not session.is_stopping:
         arrived: list[Piece | OSError] = []
-        with session.stopping_later(), suppress(Empty):
+        with suppress(Empty):
             arrived.append(waiting.get(timeout=_PATIENCE))
             while len(arrived) < _MOST_TOGETHER:
                 arrived.append(waiting.get_nowait())

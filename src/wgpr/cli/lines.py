@@ -3,11 +3,13 @@
 import csv
 import json
 import os
+import select
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
-from wgpr.cli.console import UsageError, inform, warn
+from wgpr.cli.console import Interruptions, UsageError, inform, warn
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT
 from wgpr.io.rows import ANSWER
 from wgpr.io.sources import number as parse_number
@@ -21,10 +23,19 @@ _MOST_TOLD = 5
 STANDARD_INPUT = "standard input"
 
 
-def read_lines(descriptor: int) -> Iterator[list[bytes]]:
+def read_piece(descriptor: int, interruptions: Interruptions) -> bytes:
+    """The next bytes of a pipe, none at its end. Waiting for them can be interrupted, so that none are lost."""
+    with interruptions.allowed():
+        if sys.platform == "win32":  # nothing there waits for a pipe without reading it
+            return os.read(descriptor, _CHUNK_BYTES)
+        select.select([descriptor], [], [])
+    return os.read(descriptor, _CHUNK_BYTES)
+
+
+def read_lines(descriptor: int, interruptions: Interruptions) -> Iterator[list[bytes]]:
     """Lines of a pipe in lists, as soon as they are there. Of a line that is too long only the beginning is kept."""
     rest = b""
-    while piece := os.read(descriptor, _CHUNK_BYTES):
+    while piece := read_piece(descriptor, interruptions):
         *lines, rest = (rest + piece).split(b"\n")
         rest = rest[: _LONGEST_LINE + 1]
         if lines:

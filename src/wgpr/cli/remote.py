@@ -20,7 +20,7 @@ from wgpr.io.rows import ANSWER
 
 # Rows of a request. If one of them is refused, the service takes none of them.
 _MOST_ROWS = 5000
-# Seconds for which the last rows are sent again to a service that does not answer: who stops a program waits no longer.
+# Seconds for each attempt to send the last rows of a stream that is interrupted, and for trying again.
 _LAST_PATIENCE = 8.0
 
 
@@ -90,7 +90,8 @@ class RemoteSession(Session):
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
-        self._map.create(inputs, target, weight=weight, **self.new_map)
+        with self.interruptions.allowed():
+            self._map.create(inputs, target, weight=weight, **self.new_map)
         self.new_map = None
 
     def _checked(self, lines: Sequence[Line]) -> tuple[list[Line], list[LineFault]]:
@@ -146,24 +147,29 @@ class RemoteSession(Session):
         weights = np.array([row.weight for row in rows]) if self.parser.weight else None
         if rows != self._request[0]:
             self._request = rows, str(uuid4())
-        self._map.partial_fit(X, y, weights, wait=self._waits, force=self.force, stream=stream, key=self._request[1])
+        key, waits = self._request[1], self._waits
+        with self.interruptions.allowed():
+            self._map.partial_fit(X, y, weights, wait=waits, force=self.force, stream=stream, key=key)
         self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
         self._unsent = self._unsent[len(rows) :]
         self.n_rows += len(rows)
+
+    def stop(self) -> None:
+        super().stop()
+        self._map.hasten(_LAST_PATIENCE)
 
     def catch_up(self) -> None:
         """Send the rows that were read. The request that was interrupted comes first, with its key."""
         if self._unsent:
             inform(f"still to be sent: {format_count(len(self._unsent), 'row')}; Ctrl-C gives up")
             self._waits, self._n_together = False, len(self._request[0]) or self._n_together
-            self._map.patience = _LAST_PATIENCE
             self._learn(list(self._unsent))
 
     def finish(self) -> None:
         super().finish()
         if self._unsent:
             may_come_again = self.left_out.place == STANDARD_INPUT and not self.force
-            # The service notes a stream with its first request that ends behind so many rows.
+            # The service notes a stream with its first request that ends after at least MIN_HEAD rows.
             n_noted = self._passed.n_rows or len(self._request[0])
             remedy = f"; it has {format_count(self.n_rows, 'row')} before these" if self.n_rows else ""
             if may_come_again and n_noted >= MIN_HEAD:
@@ -178,9 +184,10 @@ class RemoteSession(Session):
         """Values of each answer; none if nothing is learned yet."""
         if self.new_map is not None:
             return []
-        self._map.wait_until_learned()
         try:
-            columns = self._map.answer(X, level=self._level)
+            with self.interruptions.allowed():
+                self._map.wait_until_learned()
+                columns = self._map.answer(X, level=self._level)
         except MapServiceError as error:
             if error.status == 409:  # nothing is learned yet
                 return []

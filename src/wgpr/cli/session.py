@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
@@ -11,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from wgpr.cli.columns import are_other_places
-from wgpr.cli.console import UsageError, format_count, inform, uninterrupted, warn
+from wgpr.cli.console import Interruptions, UsageError, format_count, inform, warn
 from wgpr.cli.georeference import choose_crs
 from wgpr.cli.learn import announce_columns, require_online, require_weights
 from wgpr.cli.lines import LeftOut, Line, LineError, LineParser, format_answer
@@ -86,27 +85,24 @@ class Session(ABC):
     n_repeated : rows that were learned before the stream, and are left out. tables : what the map has noted of such.
     left_out : lines that are not learned.
     force : rows that are far outside of what is known, or were learned before, are learned too.
-    is_stopping : what has arrived is still taken, and nothing more is waited for.
+    is_stopping : what has arrived is still taken, and nothing more is waited for. interruptions : requests to do so.
     """
 
     def __init__(self, parser: LineParser, report_every: int, tables: Sequence[str]) -> None:
         self.parser, self._report_every = parser, report_every
         self.n_rows = self.n_answers = self.n_repeated = 0
         self.left_out, self.force, self.is_stopping = LeftOut(), False, False
+        self.interruptions = Interruptions()
         self._known: KnownRange | None = None  # of the values of so many rows
         self._n_known = 0
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
 
-    @contextmanager
-    def stopping_later(self) -> Iterator[None]:
-        """A request to stop in the block stops the session after it, so that what has arrived is still taken."""
-        try:
-            with uninterrupted():
-                yield
-        except KeyboardInterrupt:
-            inform("interrupted")
-            self.is_stopping = True
+    def stop(self) -> None:
+        """After an interruption: take what has arrived, and wait for nothing more."""
+        inform("interrupted")
+        self.is_stopping = True
+        self.interruptions.accept()
 
     def good_lines(self, lines: Sequence[Line], faults: Sequence[LineFault] = ()) -> list[Line]:
         """The lines that are learned or answered. Of the others it is told that they are left out.
@@ -291,11 +287,10 @@ class StreamSession(Session):
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""
         rows = [line for line in lines if line.y is not None]
         if rows and self._writer is not None:
-            with uninterrupted():
-                values, weights = self._arrays(rows)
-                kept = values if weights is None else np.column_stack([values, weights])
-                tables = self._passed.noted(self._passed.n_rows)
-                self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
+            values, weights = self._arrays(rows)
+            kept = values if weights is None else np.column_stack([values, weights])
+            tables = self._passed.noted(self._passed.n_rows)
+            self._writer.keep(kept, self.model, self.columns, has_weights=weights is not None, tables=tables)
         yield from super().process(lines)
 
     def _progress(self) -> str:
@@ -318,9 +313,12 @@ class StreamSession(Session):
 
     def catch_up(self) -> None:
         n_before = n_seen(self.model)
-        if self._writer is not None:
-            self._writer.catch_up(self.model)
-        self.n_rows += n_seen(self.model) - n_before
+        try:
+            if self._writer is not None:
+                with self.interruptions.allowed():  # the rows stay in the journal
+                    self._writer.catch_up(self.model)
+        finally:
+            self.n_rows += n_seen(self.model) - n_before
 
     def finish(self) -> None:
         super().finish()

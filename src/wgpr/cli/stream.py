@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from wgpr.cli import options as opt
-from wgpr.cli.console import UsageError, inform, interruptible
+from wgpr.cli.console import UsageError, inform
 from wgpr.cli.learn import require_online, require_weights
 from wgpr.cli.lines import STANDARD_INPUT, HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
@@ -109,16 +109,15 @@ def _open_map(writer: MapWriter, said: StreamOptions) -> tuple[OnlineRegressor, 
 
 def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
     """Process the lines of a stream until it ends or is interrupted. Rows that are held back are learned at the end."""
-    with interruptible() as raise_if_interrupted:
+    with session.interruptions.handled():
         try:
             try:
                 for lines in stream:
                     _process(session, lines)
                     session.save_if_due()
-                    raise_if_interrupted()
+                    session.interruptions.raise_waiting()
             except KeyboardInterrupt:
-                inform("interrupted")
-                session.is_stopping = True
+                session.stop()
                 session.catch_up()
                 for lines in stream:
                     _process(session, lines)
@@ -132,30 +131,30 @@ def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
 def _process(session: Session, lines: list[Line]) -> None:
     """Learn rows, and print the answers to queries."""
     for text in session.process(lines):
-        sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+        with session.interruptions.allowed():  # it may be that nobody reads them
+            sys.stdout.write(text + "\n")
+    with session.interruptions.allowed():
+        sys.stdout.flush()
 
 
 def _parse_lines(session: Session, descriptor: int) -> Iterator[list[Line]]:
     """The lines of a pipe, in lists as they arrive. Wrong ones are left out."""
     numbers = count(1)
-    for texts in read_lines(descriptor):
+    for texts in read_lines(descriptor, session.interruptions):
         lines: list[Line] = []
         faults: list[LineFault] = []
         wrong_header = None
-        with session.stopping_later():
-            for text, number in zip(texts, numbers, strict=False):
-                try:
-                    line = session.parser.parse(text.decode("utf-8", errors="replace"))
-                except HeaderError as error:
-                    wrong_header = error
-                    break
-                except LineError as error:
-                    faults.append((number, error))
-                else:
-                    lines += [line._replace(number=number)] if line is not None else []
-            good = session.good_lines(lines, faults)
-        yield good
+        for text, number in zip(texts, numbers, strict=False):
+            try:
+                line = session.parser.parse(text.decode("utf-8", errors="replace"))
+            except HeaderError as error:
+                wrong_header = error
+                break
+            except LineError as error:
+                faults.append((number, error))
+            else:
+                lines += [line._replace(number=number)] if line is not None else []
+        yield session.good_lines(lines, faults)
         if wrong_header is not None:
             fault = f"standard input, line {number} {wrong_header}"
             try:
