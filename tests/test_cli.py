@@ -1515,14 +1515,25 @@ def test_lines_come_as_they_arrive():
     os.close(reading)
 
 
+def fail_when_interrupted(steps):
+    with uninterrupted():
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("in a block that is not interrupted")
+        raise OSError("full")
+
+
 def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted():
     interruptions, steps = Interruptions(), []
     with interruptions.handled():
-        with uninterrupted():
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("in a block that is not interrupted")
+        with pytest.raises(OSError, match="full"):
+            fail_when_interrupted(steps)
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
+        interruptions.accept()
         signal.raise_signal(signal.SIGTERM)
-        steps.append("while it waits")
+        steps.append("a request waits, and a second one does not")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), interruptions.allowed():
             steps.append("never")
         interruptions.accept()
@@ -1531,8 +1542,7 @@ def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_
             with suppress(KeyboardInterrupt):  # as a library may do
                 signal.raise_signal(signal.SIGTERM)
                 steps.append("never")
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("raised once")
+            steps.append("swallowed")
         with pytest.raises(KeyboardInterrupt):
             interruptions.raise_waiting()
         interruptions.accept()
