@@ -328,6 +328,8 @@ class StreamSession(Session):
         finally:
             if self.n_rows:
                 self._save(is_last=True)
+            elif self._writer is not None and not self._writer.has_map:
+                inform("there were no rows: no map is saved")
 
     def _save(self, *, is_last: bool) -> None:
         if self._writer is not None:
