@@ -935,6 +935,33 @@ def test_a_wrong_name_of_the_target_is_an_error_of_stream(wgpr):
     assert not Path("a.map").exists()
 
 
+def smooth_survey(east, seed):
+    """Lines of a smooth field with noise 0.1, between 0 and 10 north."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.repeat(east, 40), np.tile(np.linspace(0.0, 10.0, 40), len(east))])
+    y = 20.0 + np.sin(0.5 * X[:, 0]) + np.cos(0.5 * X[:, 1]) + 0.1 * rng.normal(size=len(X))
+    return pd.DataFrame(np.column_stack([X, y]), columns=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("east", "offset", "told"),
+    [
+        (np.arange(0.5, 10.0), 0.5, "more than the map says"),
+        (np.arange(0.5, 10.0), -3.0, "less than the map says"),
+        (np.arange(0.5, 10.0), 0.0, ""),
+        (np.arange(20.0, 30.0), 3.0, ""),
+    ],
+    ids=["higher", "lower", "level", "elsewhere"],
+)
+def test_update_tells_rows_that_are_off_by_a_constant(wgpr, east, offset, told):
+    smooth_survey(np.arange(0.0, 10.5), 0).to_csv("monday.csv", index=False)
+    assert wgpr("fit", "monday.csv", "-o", "a.map", "--x", "east,north", "--y", "depth")[0] == 0
+    smooth_survey(east, 1).assign(depth=lambda rows: rows["depth"] + offset).to_csv("tuesday.csv", index=False)
+    code, _, said = wgpr("update", "a.map", "tuesday.csv")
+    assert (code, "than the map says where it knows" in said) == (0, bool(told))
+    assert told in said
+
+
 def test_a_flipped_sign_is_told_by_update(wgpr):
     rows, more = survey(110).assign(depth=lambda rows: 20.0 + rows["depth"]), survey(60, seed=1)
     rows.to_csv("monday.csv", index=False)
@@ -1515,14 +1542,25 @@ def test_lines_come_as_they_arrive():
     os.close(reading)
 
 
+def fail_when_interrupted(steps):
+    with uninterrupted():
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("in a block that is not interrupted")
+        raise OSError("full")
+
+
 def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted():
     interruptions, steps = Interruptions(), []
     with interruptions.handled():
-        with uninterrupted():
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("in a block that is not interrupted")
+        with pytest.raises(OSError, match="full"):
+            fail_when_interrupted(steps)
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
+        interruptions.accept()
         signal.raise_signal(signal.SIGTERM)
-        steps.append("while it waits")
+        steps.append("a request waits, and a second one does not")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), interruptions.allowed():
             steps.append("never")
         interruptions.accept()
@@ -1531,8 +1569,7 @@ def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_
             with suppress(KeyboardInterrupt):  # as a library may do
                 signal.raise_signal(signal.SIGTERM)
                 steps.append("never")
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("raised once")
+            steps.append("swallowed")
         with pytest.raises(KeyboardInterrupt):
             interruptions.raise_waiting()
         interruptions.accept()

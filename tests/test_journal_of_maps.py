@@ -16,7 +16,7 @@ from damage import flipped_bit
 from journals import no_room
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, load
-from wgpr.cli import learn, lines, saving
+from wgpr.cli import learn, lines, saving, session
 from wgpr.cli.lines import LineParser
 from wgpr.cli.saving import journal_of, map_writer
 from wgpr.cli.session import StreamSession
@@ -294,6 +294,38 @@ def test_a_stream_that_is_interrupted_twice_keeps_its_rows_in_the_journal(wgpr, 
     assert ("interrupted" in said, JOURNAL.exists()) == (True, True), said
     assert wgpr("update", "a.map")[0] == 0
     assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_whose_messages_nobody_reads_can_be_stopped(wgpr, monkeypatch):
+    """A message then takes for ever. Each further request to stop ends one of them, and the map is saved."""
+
+    def told(text):
+        Path("told").touch()
+        time.sleep(60.0)
+
+    monkeypatch.setattr(session, "inform", told)
+    with child("stream", "a.map", *SMALL) as stream:
+        stream.stdin.write(text_of(survey(50)) + "2.0,1.0,\n")
+        stream.stdin.flush()
+        stream.stdout.readline()
+        os.kill(stream.pid, signal.SIGINT)
+        while not Path("told").exists():
+            time.sleep(0.001)
+        for _ in range(3):  # while it stops, reports and saves
+            if stream.is_alive():
+                os.kill(stream.pid, signal.SIGTERM)
+                stream.join(2.0)
+        assert not stream.is_alive()
+    assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_that_waits_for_the_writer_of_a_named_pipe_can_be_interrupted():
+    os.mkfifo("lake.nmea")
+    with child("stream", "a.map", "--nmea", "lake.nmea") as stream:
+        stream.stderr.readline()  # that it starts a new map
+        time.sleep(0.5)
+        os.kill(stream.pid, signal.SIGINT)
+        assert exit_code(stream) is not None
 
 
 # Killed updates

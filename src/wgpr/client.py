@@ -80,7 +80,7 @@ class Map:
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 70.0, *, patience: float | None = None
     ) -> None:
-        self.url, self._patience = url.rstrip("/"), patience
+        self.url, self.patience = url.rstrip("/"), patience
         if not re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?/maps/[^/\s?#]+", self.url):
             raise ValueError(f"url must be that of a map, such as http://127.0.0.1:8000/maps/lake; got {url!r}")
         if token is not None and not (token.isascii() and token.isprintable()):
@@ -99,7 +99,7 @@ class Map:
 
     def hasten(self, seconds: float) -> None:
         """From now on give up an attempt after so many seconds, and try again for as long."""
-        self._patience, self._client.timeout = seconds, httpx.Timeout(seconds)
+        self.patience, self._client.timeout = seconds, httpx.Timeout(seconds)
 
     def close(self) -> None:
         """Close the connection."""
@@ -305,7 +305,7 @@ class Map:
                 problem = MapServiceError(f"{self.url} {reason}; check the address, and that wgpr serve runs there")
             now = time.monotonic()
             failed_at = now if failed_at is None else failed_at
-            patience = 0.0 if not is_patient else self._patience
+            patience = 0.0 if not is_patient else self.patience
             if patience is None:
                 patience = _PATIENCE if self._has_answered else _FIRST_PATIENCE
             deadline = failed_at + patience

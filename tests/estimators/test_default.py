@@ -130,6 +130,19 @@ def test_a_jump_of_the_field_at_known_places(seed):
     assert np.median(estimator.predict(X[changed]) - y[changed]) > 20.0  # 0 if they are judged one by one
 
 
+def test_rows_of_next_to_no_weight_are_no_jump_of_the_field():
+    """The last row is a spike, although half of the rows before it are as far out: they say nothing."""
+    X, y, _ = bumps(60)
+    places = np.random.default_rng(5).uniform(3.0, 7.0, (31, 2))
+    values, weights = field_at(places), np.ones(31)
+    values[:30:2] += 100.0
+    weights[:30:2] = 1e-6
+    before = WGPRegressor().fit(X, y).partial_fit(places[:30], values[:30], sample_weight=weights[:30])
+    known = before.predict(places[1:30:2])
+    after = before.partial_fit(places[30:], values[30:] + 100.0)
+    np.testing.assert_allclose(after.predict(places[1:30:2]), known, atol=1.0)
+
+
 def test_longitude_and_latitude():
     X, y, truth = bumps()
     degrees = np.array([-77.4, 40.1]) + 1e-4 * X

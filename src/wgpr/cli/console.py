@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -95,8 +95,9 @@ def interruptible() -> Iterator[Callable[[], None]]:
 class Interruptions:
     """Requests to stop a command: Ctrl-C, SIGTERM and SIGHUP. While they are handled, they wait until it asks for them.
 
-    In a block in which they are allowed they raise KeyboardInterrupt at once. A request is waiting until the command
-    accepts it, because a library may swallow the exception. Blocks are not nested.
+    In a block in which they are allowed they raise KeyboardInterrupt at once, and so does a second one anywhere: the
+    command may be stuck. A request is waiting until the command accepts it, because a library may swallow the
+    exception. Blocks are not nested.
     """
 
     def __init__(self) -> None:
@@ -108,8 +109,8 @@ class Interruptions:
             yield
 
     def _receive(self, *_: object) -> None:
-        self._is_waiting = True
-        if self._is_allowed:
+        is_second, self._is_waiting = self._is_waiting, True
+        if self._is_allowed or is_second:
             self._is_allowed = False
             raise KeyboardInterrupt
 
@@ -136,11 +137,21 @@ class Interruptions:
 def uninterrupted() -> Iterator[None]:
     """Requests to stop raise KeyboardInterrupt at the end of the block, not inside of it.
 
-    If another handler was set before the block, that decides what they do.
+    If another handler was set before the block, that decides what they do. An error in the block comes first.
     """
     received: list[int] = []
-    with _handled(_STOP, lambda number, _: received.append(number)):
-        yield
+    try:
+        with _handled(_STOP, lambda number, _: received.append(number)):
+            yield
+    except BaseException:
+        with suppress(KeyboardInterrupt):
+            _pass_on(received)
+        raise
+    _pass_on(received)
+
+
+def _pass_on(received: list[int]) -> None:
+    """Handle the first of the signals that were received, if there are any."""
     if received:
         handler = signal.getsignal(received[0])
         if not callable(handler):

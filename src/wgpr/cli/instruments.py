@@ -83,7 +83,9 @@ def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
             inform(f"reading {address}; Ctrl-C ends it and saves the map")
             yield _received(lambda: port.read(max(1, port.in_waiting)), session)
     else:
-        with open(address, "rb") as file:
+        with session.interruptions.allowed():  # a named pipe opens when somebody writes to it
+            file = open(address, "rb")  # noqa: SIM115
+        with file:
             yield _of_file(file.fileno(), session)
 
 

@@ -26,9 +26,8 @@ STANDARD_INPUT = "standard input"
 def read_piece(descriptor: int, interruptions: Interruptions) -> bytes:
     """The next bytes of a pipe, none at its end. Waiting for them can be interrupted, so that none are lost."""
     with interruptions.allowed():
-        if sys.platform == "win32":  # nothing there waits for a pipe without reading it
-            return os.read(descriptor, _CHUNK_BYTES)
-        select.select([descriptor], [], [])
+        if sys.platform != "win32":  # there nothing waits for a pipe without reading it
+            select.select([descriptor], [], [])
     return os.read(descriptor, _CHUNK_BYTES)
 
 

@@ -25,7 +25,9 @@ def merge(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="Where to save the map of all.")],
     align: Annotated[
         bool,
-        typer.Option("--align", help="Estimate a constant offset of each map against the first, and undo it."),
+        typer.Option(
+            "--align", help="Where maps overlap, estimate a constant offset of each against the first, and undo it."
+        ),
     ] = False,
 ) -> None:
     """Make one map of several, such as those of the robots of a fleet.

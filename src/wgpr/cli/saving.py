@@ -233,11 +233,11 @@ class MapWriter:
                 if self._store is not None:
                     self._store.n_saved = n_rows
                 raise OSError(f"{error}; the map is in {other} instead, move it") from error
-            backup = f"; the old file is {self._backup.name}" if self._backup else ""
-            inform(f"saved: {self.path} ({format_size(len(data))}){backup}")
-            if self._store is not None and self._store.journal.n_rows > n_rows:
-                rest = format_count(self._store.journal.n_rows - n_rows, "row")
-                warn(f"{rest} were not learned and stay in the journal of {self.path.name} for the next run")
+        backup = f"; the old file is {self._backup.name}" if self._backup else ""
+        inform(f"saved: {self.path} ({format_size(len(data))}){backup}")
+        if self._store is not None and self._store.journal.n_rows > n_rows:
+            rest = format_count(self._store.journal.n_rows - n_rows, "row")
+            warn(f"{rest} were not learned and stay in the journal of {self.path.name} for the next run")
 
     def _write(self, data: bytes, n_rows: int) -> None:
         if _version(self._target) != self._version:

@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
@@ -100,9 +101,10 @@ class Session(ABC):
 
     def stop(self) -> None:
         """After an interruption: take what has arrived, and wait for nothing more."""
-        inform("interrupted")
         self.is_stopping = True
         self.interruptions.accept()
+        with self.interruptions.allowed():  # it may be that nobody reads messages
+            inform("interrupted")
 
     def good_lines(self, lines: Sequence[Line], faults: Sequence[LineFault] = ()) -> list[Line]:
         """The lines that are learned or answered. Of the others it is told that they are left out.
@@ -321,9 +323,13 @@ class StreamSession(Session):
             self.n_rows += n_seen(self.model) - n_before
 
     def finish(self) -> None:
-        super().finish()
-        if self.n_rows:
-            self._save(is_last=True)
+        try:
+            super().finish()
+        finally:
+            if self.n_rows:
+                self._save(is_last=True)
+            elif self._writer is not None and not self._writer.has_map:
+                inform("there were no rows: no map is saved")
 
     def _save(self, *, is_last: bool) -> None:
         if self._writer is not None:
@@ -338,7 +344,8 @@ class StreamSession(Session):
         while rows:
             n_rows = self._report_every - self.n_rows % self._report_every
             part, rows = rows[:n_rows], rows[n_rows:]
-            self._forecasts.learn(self.model, *self._arrays(part), self.columns)
+            with nullcontext() if self._writer is None else self.interruptions.allowed():  # the journal has the rows
+                self._forecasts.learn(self.model, *self._arrays(part), self.columns)
             self.n_rows += len(part)
             if self.n_rows % self._report_every == 0:
                 self.report()

@@ -116,15 +116,18 @@ def run_stream(session: Session, stream: Iterator[list[Line]]) -> None:
                     _process(session, lines)
                     session.save_if_due()
                     session.interruptions.raise_waiting()
+                _process(session, session.rest())
             except KeyboardInterrupt:
                 session.stop()
                 session.catch_up()
                 for lines in stream:
                     _process(session, lines)
-            _process(session, session.rest())
+                _process(session, session.rest())
         finally:
-            session.left_out.report()
-            session.finish()
+            try:
+                session.left_out.report()
+            finally:
+                session.finish()
     session.check_result()
 
 

@@ -42,7 +42,7 @@ from wgpr.ensemble.territory import (
 from wgpr.gp.kernels import Hyperparameters, Kernel
 from wgpr.gp.linalg import Array, Indices
 from wgpr.gp.model import PickledByFields
-from wgpr.gp.pseudodata import PseudoData, thin
+from wgpr.gp.pseudodata import LEAST_PRECISION, PseudoData, thin
 
 # Hyperparameters are fitted again after so many times the rows of the latest fit, or fewer if the territory is full.
 _GROWTH, _GROWTH_WHEN_FULL = 2.0, 1.5
@@ -87,9 +87,6 @@ _DEEP = 50
 
 # Relative difference of numbers that are equal but for rounding.
 _ROUNDING = 1e-6
-
-# Less would leave the range of float64.
-_LEAST_PRECISION = 1e-250
 
 
 @dataclass(frozen=True)
@@ -382,7 +379,7 @@ class Learning:
             return territory
         precision = territory.data.precision.copy()
         precision[:n_known] *= (1.0 - self.settings.forgetting) ** (n_new / _ROWS_OF_FORGETTING)
-        np.maximum(precision, _LEAST_PRECISION, out=precision)
+        np.maximum(precision, LEAST_PRECISION, out=precision)
         return replace(territory, data=replace(territory.data, precision=precision))
 
     def _surroundings(self, number: int, least_agreement: float = 0.5) -> Surroundings:
@@ -598,7 +595,7 @@ def _without_copies(territory: Territory) -> Territory:
     is_before = np.arange(len(data)) < np.arange(territory.n_known, len(data))[:, None]
     is_there = (new.Z[:, None] == data.Z).all(axis=-1) & is_before
     precision = is_there @ data.precision
-    value = (is_there @ (data.precision[:, None] * data.t)) / np.maximum(precision, _LEAST_PRECISION)[:, None]
+    value = (is_there @ (data.precision[:, None] * data.t)) / np.maximum(precision, LEAST_PRECISION)[:, None]
     is_same = (np.abs(value - new.t) * np.sqrt(new.precision)[:, None] < _ROUNDING).all(axis=1)
     is_copy = is_same & (precision > (1.0 - _ROUNDING) * new.precision)
     kept = np.concatenate([np.ones(territory.n_known, dtype=np.bool_), ~is_copy])
@@ -622,6 +619,9 @@ def _is_contradicted(territory: Territory) -> bool:
     """
     latest, before = territory.data[-2 * FEWEST_ROWS :], territory.data[:-1]
     is_outlier = latest.is_row & (latest.precision < territory.least_trusted)
+    # Rows that came with next to no weight say nothing. They share it, while no two outliers have the same.
+    _, places, counts = np.unique(latest.precision, return_inverse=True, return_counts=True)
+    is_outlier &= counts[places] == 1
     if is_outlier.sum() < FEWEST_ROWS - 1 or is_outlier[-1] or not latest.is_row[-1]:
         return False
     known = replace(territory, data=before, n_known=min(territory.n_known, len(before)))

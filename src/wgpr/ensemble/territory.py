@@ -36,7 +36,7 @@ from wgpr.gp.linalg import (
 )
 from wgpr.gp.model import PickledByFields
 from wgpr.gp.optimize import fit_hyperparameters
-from wgpr.gp.pseudodata import Mask, Posterior, PseudoData
+from wgpr.gp.pseudodata import LEAST_PRECISION, Mask, Posterior, PseudoData
 
 # Most points of one factorisation in a fit; more are fitted as independent blocks.
 _BLOCK_SIZE = 250
@@ -201,6 +201,7 @@ class Territory(PickledByFields):
         """After the weights of the new rows were multiplied by these (n,)."""
         precision = self.data.precision.copy()
         precision[self.n_known :] *= weights
+        np.maximum(precision, LEAST_PRECISION, out=precision)
         return replace(self, data=replace(self.data, precision=precision))
 
     def with_theta(self, theta: Hyperparameters) -> "Territory":

@@ -21,12 +21,12 @@ from wgpr.estimators.units import Units
 from wgpr.fleet.offsets import Offset, estimated_offsets
 from wgpr.gp.kernels import Hyperparameters
 from wgpr.gp.linalg import Array, one_blas_thread
-from wgpr.gp.pseudodata import PseudoData
+from wgpr.gp.pseudodata import LEAST_PRECISION, PseudoData
 from wgpr.io.coordinates import coordinates
 from wgpr.rules.calibration import Calibration
 
 # Limits of numbers in the units of another map, as `Units` has them for rows, so that squares do not overflow.
-_FAR, _LEAST_PRECISION, _MOST_PRECISION = 1e60, 1e-250, 1e120
+_FAR, _MOST_PRECISION = 1e60, 1e120
 
 
 def merge(*maps: Any, align: bool = False) -> Any:
@@ -211,7 +211,7 @@ def _converted(model: Territory, own: Units, units: Units) -> Territory:
     offset = (np.ravel(own.target_offset) - np.ravel(units.target_offset)) / np.ravel(units.target_scale)
     Z = units.inputs(own.inputs_for_user(data.Z))
     t = (offset + factors * data.t).clip(-_FAR, _FAR)
-    precision = (data.precision / factor**2).clip(_LEAST_PRECISION, _MOST_PRECISION)
+    precision = (data.precision / factor**2).clip(LEAST_PRECISION, _MOST_PRECISION)
     theta = model.theta.scaled(length, factor).to_vector().clip(1.0 / _FAR, _FAR)
     return replace(
         model,

@@ -54,8 +54,8 @@ _N_PLACES, _N_NEAR_A_PLACE = 16, 12
 # Least width of a box, in length-scales.
 _LEAST_WIDTH = 1e-6
 
-# Limits of extreme numbers: least ratio of two levels of noise, and largest precision.
-_LEAST_RATIO, _MOST_PRECISION = 1e-75, 1e200
+# Limits of extreme numbers: least ratio of two levels of noise, least and largest precision.
+_LEAST_RATIO, LEAST_PRECISION, _MOST_PRECISION = 1e-75, 1e-250, 1e200
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class PseudoData:
         factor = min(max(before / now, _LEAST_RATIO), 1.0 / _LEAST_RATIO) ** 2
         with np.errstate(over="ignore"):
             precision = np.where(self.is_row, factor, 1.0) * self.precision
-        return replace(self, precision=np.minimum(precision, _MOST_PRECISION))
+        return replace(self, precision=precision.clip(LEAST_PRECISION, _MOST_PRECISION))
 
     def united(self) -> "PseudoData":
         """Observations of the same place become one with the sum of their precisions. That is exact."""

@@ -187,6 +187,8 @@ class Catalogue:
             try:
                 await asyncio.to_thread(create_folder, self.folder / name, definition)
                 opened = await asyncio.to_thread(open_folder, self.folder / name)
+            except BlockingIOError as error:
+                raise ServiceError(409, str(error)) from error
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
