@@ -410,7 +410,7 @@ MUTANTS: dict[str, Faults] = {
             "a rough field is noise",
         ),
         ("        if is_contradicted:\n", "        if False:\n", "a jump of the field is made of outliers"),
-        ("is_outlier[-1] or not latest", "not latest", "an outlier contradicts a territory"),
+        ("    is_outlier &= counts[places] == 1\n", "", "rows of next to no weight are outliers"),
         ("(n_outliers >= FEWEST_ROWS - 1)", "(n_outliers >= 2)", "three outliers are a jump of the field"),
     ],
     "ensemble/regimes.py": [

@@ -622,7 +622,7 @@ def _is_contradicted(territory: Territory) -> bool:
     # Rows that came with next to no weight say nothing. They share it, while no two outliers have the same.
     _, places, counts = np.unique(latest.precision, return_inverse=True, return_counts=True)
     is_outlier &= counts[places] == 1
-    if is_outlier.sum() < FEWEST_ROWS - 1 or is_outlier[-1] or not latest.is_row[-1]:
+    if is_outlier.sum() < FEWEST_ROWS - 1 or not latest.is_row[-1]:
         return False
     known = replace(territory, data=before, n_known=min(territory.n_known, len(before)))
     reach = _OUT_OF_REACH * max(known.largest_deviation, territory.theta.amplitude)
