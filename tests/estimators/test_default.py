@@ -130,6 +130,16 @@ def test_a_jump_of_the_field_at_known_places(seed):
     assert np.median(estimator.predict(X[changed]) - y[changed]) > 20.0  # 0 if they are judged one by one
 
 
+def test_outliers_on_both_sides_are_no_jump_of_the_field():
+    X = np.concatenate([bumps(1500)[0], np.random.default_rng(0).uniform(3.0, 4.0, (24, 2))])
+    y, known, wild = field_at(X) + 0.1 * np.random.default_rng(1).normal(size=1524), slice(1500), slice(1500, 1524)
+    y[wild] += np.tile([100.0, -100.0], 12)
+    estimator = WGPRegressor().fit(X[known], y[known])
+    for i in range(1500, 1524):
+        estimator.partial_fit(X[i : i + 1], y[i : i + 1])
+    np.testing.assert_allclose(estimator.predict(X[wild]), field_at(X[wild]), atol=1.0)
+
+
 def test_rows_of_next_to_no_weight_are_no_jump_of_the_field():
     """The last row is a spike, although half of the rows before it are as far out: they say nothing."""
     X, y, _ = bumps(60)
