@@ -1,6 +1,7 @@
 """Shards: rows a second over workers, errors over districts, borders, and workers that are killed. For docs/fleet.md.
 
-    python benchmarks/fleet.py --data FOLDER [--only "speed;districts;kills;node;archive"] [--rows 50000] [--write]
+    python benchmarks/fleet.py --data FOLDER [--only "speed;districts;kills;node;archive"] [--rows 50000]
+                               [--output fleet.jsonl] [--write]
 
 The rows of `magnetic_britain` but for a tenth of the segments, which are held out, are learned by fleets. Speeds are
 ratios in one run. Workers are ended with SIGKILL at random, one every ten seconds; a node of a Ray cluster that is
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from common import ROOT, put_measured
+from common import ROOT, Results, put_measured
 from endless import Rows, survey
 from wgpr import ShardedRegressor, WGPRegressor
 from wgpr.ensemble.cuts import all_cuts
@@ -296,18 +297,22 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with magnetic_britain.npz")
     parser.add_argument("--rows", type=int, help="by default all")
     parser.add_argument("--only", default=";".join(PARTS), help="parts, separated by semicolons")
+    parser.add_argument("--output", type=Path, help="lines of JSON; a part that is in it is not measured again")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     arguments = parser.parse_args()
+    results = Results(arguments.output)
     names = [name.strip() for name in arguments.only.split(";")]
     if unknown := [name for name in names if name not in PARTS]:
         parser.error(f"--only names {unknown[0]!r}; there are: {'; '.join(PARTS)}")
     rows, held = survey(arguments.data, arguments.rows)
     console, lines = Console(), ["| what | to reach | measured |", "|---|---|---|"]
     for name in names:
-        with console.status(name):
-            for line in PARTS[name](rows, held):
-                console.print(*line, sep=" | ", markup=False)
-                lines.append(f"| {' | '.join(line)} |")
+        if not results.matching({"part": name}):
+            with console.status(name):
+                results.add(*({"part": name, "line": line} for line in PARTS[name](rows, held)))
+        for record in results.matching({"part": name}):
+            console.print(*record["line"], sep=" | ", markup=False)
+            lines.append(f"| {' | '.join(record['line'])} |")
         if arguments.write:
             put_measured(PAGE, BEGIN, END, "\n".join([f"{len(rows[1]):,} rows.", "", *lines, ""]))
 
