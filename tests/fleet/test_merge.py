@@ -258,16 +258,17 @@ def test_contradictory_maps_are_uncertain_where_they_overlap(west, offset):
 
 @pytest.mark.parametrize("size", [0.4, 3.0])
 def test_maps_of_other_fields_are_uncertain_too(size):
-    """They have so many rows that these are thinned: rows that are kept could have more noise instead."""
+    """In the mean of three pairs: one of them may keep rows, which then have more noise instead."""
 
     def other(X):
         return field(X) + size * np.sin(1.5 * X[:, 0] + X[:, 1])
 
-    X = rows([0.2, 0.2], [1.8, 1.8], 400, 6)[0]
-    both = merge(learned([0, 0], [2, 2], 900, 1), learned([0, 0], [2, 2], 900, 5, of=other))
-    mean, std = both.predict(X, return_std=True, latent=True)
-    for truth in (field(X), other(X)):
-        assert (np.abs(mean - truth) < 1.96 * std).mean() > 0.8
+    X, inside = rows([0.2, 0.2], [1.8, 1.8], 400, 6)[0], []
+    for seed in (0, 10, 20):
+        both = merge(learned([0, 0], [2, 2], 900, seed + 1), learned([0, 0], [2, 2], 900, seed + 5, of=other))
+        mean, std = both.predict(X, return_std=True, latent=True)
+        inside.append([(np.abs(mean - truth) < 1.96 * std).mean() for truth in (field(X), other(X))])
+    assert (np.mean(inside, axis=0) > 0.8).all()
 
 
 def test_maps_that_agree_are_more_certain_together(west):
