@@ -136,7 +136,7 @@ def _speed(results: list[Measured]) -> list[str]:
         for speeds in ([each.rows_per_second for each in results], [each.queries_per_second for each in results])
     )
     return [
-        f"The defaults learn {rows[0]} to {rows[-1]} of these rows in a second of processor time, and answer "
+        f"The defaults learn {rows[0]} to {rows[-1]} of these rows in a second of processor time on a shared machine, and answer "
         f"{queries[0]} to {queries[-1]} queries."
     ]
 
