@@ -136,8 +136,8 @@ def _speed(results: list[Measured]) -> list[str]:
         for speeds in ([each.rows_per_second for each in results], [each.queries_per_second for each in results])
     )
     return [
-        f"The defaults learn {rows[0]} to {rows[-1]} of these rows in a second of processor time on a shared machine, and answer "
-        f"{queries[0]} to {queries[-1]} queries."
+        f"The defaults learn {rows[0]} to {rows[-1]} of these rows in a second of processor time on a shared machine, "
+        f"and answer {queries[0]} to {queries[-1]} queries."
     ]
 
 
