@@ -142,15 +142,14 @@ def test_outliers_on_both_sides_are_no_jump_of_the_field():
 
 def test_rows_of_next_to_no_weight_are_no_jump_of_the_field():
     """The last row is a spike, although half of the rows before it are as far out: they say nothing."""
-    X, y, _ = bumps(60)
-    places = np.random.default_rng(5).uniform(3.0, 7.0, (31, 2))
+    rng = np.random.default_rng(0)
+    X, places = rng.uniform(0.0, 4.0, (60, 2)), rng.uniform(1.0, 3.0, (31, 2))
     values, weights = field_at(places), np.ones(31)
-    values[:30:2] += 100.0
+    values[::2] += 100.0
     weights[:30:2] = 1e-6
-    before = WGPRegressor().fit(X, y).partial_fit(places[:30], values[:30], sample_weight=weights[:30])
-    known = before.predict(places[1:30:2])
-    after = before.partial_fit(places[30:], values[30:] + 100.0)
-    np.testing.assert_allclose(after.predict(places[1:30:2]), known, atol=1.0)
+    estimator = WGPRegressor().fit(X, field_at(X) + 0.05 * rng.normal(size=60))
+    estimator.partial_fit(places, values, sample_weight=weights)
+    assert rmse(estimator, places, field_at(places)) < 0.1  # above 5 if the last one is learned as it is
 
 
 def test_longitude_and_latitude():
