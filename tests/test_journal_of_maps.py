@@ -23,6 +23,7 @@ from wgpr.cli.session import StreamSession
 from wgpr.io import store
 from wgpr.io.files import is_locked, locked
 from wgpr.io.journal import Journal, JournalError
+from wgpr.io.rows import Forecasts
 from wgpr.io.store import Store
 
 X, Y = NAMES[:2], "depth"
@@ -270,6 +271,21 @@ def test_a_stream_that_is_interrupted_when_it_has_just_read_learns_that(monkeypa
         said = stream.stderr.read()
         assert exit_code(stream) == 0
     assert ("interrupted" in said, "50 rows learned" in said) == (True, True)
+    assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_that_is_interrupted_when_it_has_just_learned_saves_that(monkeypatch):
+    def learn(*arguments, original=Forecasts.learn):
+        original(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Forecasts, "learn", learn)
+    with child("stream", "a.map", *SMALL) as stream:
+        stream.stdin.write(text_of(survey(50)))
+        stream.stdin.flush()
+        said = stream.stderr.read()
+        assert exit_code(stream) == 0
+    assert "50 rows learned" in said
     assert load("a.map").n_samples_seen_ == 50
 
 

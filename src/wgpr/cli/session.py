@@ -344,9 +344,14 @@ class StreamSession(Session):
         while rows:
             n_rows = self._report_every - self.n_rows % self._report_every
             part, rows = rows[:n_rows], rows[n_rows:]
-            with nullcontext() if self._writer is None else self.interruptions.allowed():  # the journal has the rows
-                self._forecasts.learn(self.model, *self._arrays(part), self.columns)
-            self.n_rows += len(part)
+            n_before = n_seen(self.model)
+            try:
+                with (
+                    nullcontext() if self._writer is None else self.interruptions.allowed()
+                ):  # the journal has the rows
+                    self._forecasts.learn(self.model, *self._arrays(part), self.columns)
+            finally:  # an interruption may come when they are just learned
+                self.n_rows += n_seen(self.model) - n_before
             if self.n_rows % self._report_every == 0:
                 self.report()
 
