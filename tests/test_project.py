@@ -190,6 +190,27 @@ def test_the_readme_has_what_was_measured(monkeypatch):
     assert readme.between(readme.README.read_text(), *readme.MARKERS) == f"\n{readme.text()}"
 
 
+def test_each_table_has_a_command_whose_modules_are_known(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    stale = importlib.import_module("stale")
+    commands = {table.command for table in stale.tables()}
+    assert len(commands) > 20
+    assert commands <= stale.RUNS.keys()
+    for command in commands:
+        assert any(re.match(stale.RUNS[command], module.replace(".", "/")) for module in MODULES)
+
+
+def test_a_table_is_stale_if_a_module_of_its_command_does_something_else(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    stale = importlib.import_module("stale")
+    before = '"""A module."""\n\n\ndef one():  # of them\n    """Return one."""\n    return 1\n'
+    assert stale.meaning(before) == stale.meaning('def one():\n    """Return 1."""\n    return 1')
+    assert stale.meaning(before) != stale.meaning(before.replace("return 1\n", "return 2\n"))
+    table = stale.Table(ROOT / "docs" / "page.md", "next", "abc")
+    assert stale.changes(table, ["io/maps.py", "cli/next.py"]) == []
+    assert stale.changes(table, ["io/maps.py", "planning/plan.py"]) == ["planning/plan.py"]
+
+
 def test_each_mutation_is_found_in_the_source(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     mutations = importlib.import_module("mutations").chosen("")
