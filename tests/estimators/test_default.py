@@ -130,6 +130,17 @@ def test_a_jump_of_the_field_at_known_places(seed):
     assert np.median(estimator.predict(X[changed]) - y[changed]) > 20.0  # 0 if they are judged one by one
 
 
+@pytest.mark.parametrize("n_jumped", [14, 15, 16])
+def test_an_instrument_that_jumps_and_then_repeats_its_last_row(n_jumped):
+    rng = np.random.default_rng(0)
+    X, jumped = rng.uniform(0.0, 4.0, (80, 2)), rng.uniform(1.0, 3.0, (n_jumped, 2))
+    y, y_jumped = (np.sin(2.0 * Z[:, 0]) + 0.1 * rng.normal(size=len(Z)) for Z in (X, jumped))
+    model = WGPRegressor().fit(X, y).partial_fit(jumped, y_jumped + 100.0)
+    model.partial_fit(np.tile(jumped[-1], (50, 1)), np.tile(y_jumped[-1] + 100.0, 50))
+    assert model.n_samples_seen_ == 130 + n_jumped
+    assert np.isfinite(model.predict(X)).all()
+
+
 def test_outliers_on_both_sides_are_no_jump_of_the_field():
     X = np.concatenate([bumps(1500)[0], np.random.default_rng(0).uniform(3.0, 4.0, (24, 2))])
     y, known, wild = field_at(X) + 0.1 * np.random.default_rng(1).normal(size=1524), slice(1500), slice(1500, 1524)

@@ -311,7 +311,7 @@ class Learning:
         is_full = len(territory.data) > self.room(territory)
         is_due = territory.n_seen >= (_GROWTH_WHEN_FULL if is_full else _GROWTH) * territory.n_fitted
         surroundings, n_new = self._surroundings(number), len(territory.data) - territory.n_known
-        is_contradicted = _is_contradicted(territory)
+        is_contradicted = n_new > 0 and _is_contradicted(territory)
         if n_new < FEWEST_ROWS and not (is_full or is_due or is_contradicted):
             # A row is out of reach, or was a copy. So few rows are no regime yet: they stay new, but for outliers.
             self._put(_without_outliers(territory, surroundings)[0] if n_new else territory, number)
