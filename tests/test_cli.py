@@ -962,6 +962,18 @@ def test_update_tells_rows_that_are_off_by_a_constant(wgpr, east, offset, told):
     assert told in said
 
 
+@pytest.mark.parametrize(("offset", "told"), [(0.5, "at least "), (0.0, "")])
+def test_a_stream_tells_once_that_rows_are_off_by_a_constant(wgpr, offset, told):
+    monday = smooth_survey(np.arange(0.0, 10.1, 0.25), 0)
+    code, _, said = wgpr("stream", "a.map", stdin=monday.to_csv(index=False))
+    assert (code, "than the map says" in said) == (0, False), said
+    tuesday = smooth_survey(np.arange(0.1, 10.0, 0.25), 1)
+    tuesday["depth"] += offset
+    code, _, said = wgpr("stream", "a.map", stdin=tuesday.to_csv(index=False))
+    assert (code, said.count("more than the map says where it knows the field")) == (0, bool(told)), said
+    assert told in said
+
+
 def test_a_flipped_sign_is_told_by_update(wgpr):
     rows, more = survey(110).assign(depth=lambda rows: 20.0 + rows["depth"]), survey(60, seed=1)
     rows.to_csv("monday.csv", index=False)

@@ -406,6 +406,29 @@ def test_a_stream_goes_on_with_a_map_of_the_service(wgpr, lake, url):
     assert (code, "--x must name the 2 inputs" in said) == (2, True)
 
 
+def test_a_stream_says_if_its_rows_are_off_by_a_constant(wgpr, url):
+    """Lines that come later lie between those before, 0.5 higher. Another stream is not told of these."""
+
+    def lines(first, seed, offset):
+        east, rng = np.arange(first, 10.0, 0.25), np.random.default_rng(seed)
+        rows = pd.DataFrame({X[0]: np.repeat(east, 40), X[1]: np.tile(np.linspace(0.0, 10.0, 40), len(east))})
+        rows[Y] = offset + np.sin(0.5 * rows[X[0]]) + np.cos(0.5 * rows[X[1]]) + 0.1 * rng.normal(size=len(rows))
+        return text_of(rows) + "1,1\n"  # the answer waits for the rows before it
+
+    told = "more than the map says where it knows the field"
+    for rows, is_told in [
+        (lines(0.0, 0, 0.0), False),
+        (lines(0.1, 1, 0.5), True),
+        ("east,north,depth\n3,3,1\n", False),
+    ]:
+        code, _, said = wgpr("stream", "--to", url, stdin=rows)
+        assert (code, said.count(told)) == (0, is_told), said
+    with Map(url) as lake:
+        offset = lake.info()["forecasts"]["offset"]
+    assert offset["amount"] > 2.0 * offset["std"]
+    assert offset["n_rows"] > 1000
+
+
 def test_a_stream_of_other_columns_sends_nothing(wgpr, lake, url):
     for header, options, code, words in [
         ("east,north,depth", ["--x", "east,nrth", "--y", "depth"], 1, "is a header without nrth"),
@@ -609,7 +632,8 @@ class Hanging(BaseHTTPRequestHandler):
 
     def do_GET(self):
         definition = {"inputs": X, "target": Y, "weight": None, "crs": None}
-        content = [] if self.path.endswith("/learned") else {"definition": definition, "rows_learned": 0}
+        summary = {"definition": definition, "rows_seen": 0, "rows_learned": 0}
+        content = [] if self.path.endswith("/learned") else summary
         body = json.dumps(content).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -634,7 +658,7 @@ def test_a_service_that_hangs_does_not_hold_an_interrupted_stream_for_long(monke
         with child("stream", "--to", f"http://127.0.0.1:{hanging.server_port}/maps/lake") as stream:
             stream.stdin.write(text_of(survey(25)))
             stream.stdin.flush()
-            while not Hanging.n_posts:
+            while stream.is_alive() and not Hanging.n_posts:
                 time.sleep(0.01)
             os.kill(stream.pid, signal.SIGINT)
             began = time.monotonic()

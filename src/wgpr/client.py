@@ -75,6 +75,11 @@ class Map:
     timeout : seconds until an attempt is given up.
     patience : seconds for which `partial_fit` and `predict` try again while the service does not answer or is too busy.
         By default 300, and 10 if it has never answered: its address may be wrong.
+
+    Attributes
+    ----------
+    offset : amount, std and n_rows if rows were off by a constant at places that the map knew, the latest that the
+        service had found when it took the last rows; None otherwise.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Map:
             raise ValueError("token must have printable ASCII characters only")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT)))
+        self.offset: dict[str, float] | None = None
         self._has_answered = False
         self._definition: dict[str, Any] | None = None
         self._n_accepted = self._n_learned = 0  # rows of the map up to the last that was sent, and that are learned
@@ -201,7 +207,8 @@ class Map:
         content = {name: values.tolist() for name, values in part.items()}
         headers = {"Idempotency-Key": key} | ({"Wgpr-Stream": " ".join(stream)} if stream else {})
         response = self._request("POST", "/rows", content, parameters, headers, is_patient=True)
-        self._n_accepted = response.json()["sequence"]
+        receipt = response.json()
+        self._n_accepted, self.offset = receipt["sequence"], receipt.get("offset")
         if response.status_code == 200:
             self._n_learned = self._n_accepted
 

@@ -9,15 +9,15 @@ from wgpr.cli.repetition import MAX_HEAD, MIN_HEAD, Fingerprints, begins_alike
 from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
-from wgpr.io.grids import named
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
+from wgpr.io.rows import errors_at_known_places, n_seen
 from wgpr.io.tables import Chunk, TableError
 
 _MAX_WARNINGS = 5
 # Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
-# Rows that are predicted to see whether they are off by a constant: more than so many standard deviations.
-_MOST_FORECASTS, _LARGE_OFFSET = 1000, 2.0
+# Rows that are predicted to see whether they are off by a constant.
+_MOST_FORECASTS = 1000
 
 
 class TableCheck:
@@ -196,18 +196,10 @@ class TableCheck:
 
 def warn_of_offset(model: EnsembleRegressor, rows: Array, target: str) -> None:
     """Warn if the targets of rows (n, d + 1) are off by a constant, at places that the map knows."""
-    rows = rows[:: len(rows) // _MOST_FORECASTS + 1]
-    answers = model.predict_with_owners(named(model, rows[:, :-1]))
-    mean, observed, field, _ = (values.reshape(len(rows)) for values in answers)
-    is_known = 2.0 * field**2 <= observed**2  # the field is known better than one observation tells it
-    if is_known.sum() < MIN_KNOWN:
-        return
-    offset, std = np.median((rows[:, -1] - mean)[is_known]), np.median(observed[is_known])
-    if abs(offset) > _LARGE_OFFSET * std:
-        amount = f"{abs(offset):.3g} {'more' if offset > 0 else 'less'}"
-        fault = f"{target} is {amount} than the map says where it knows the field"
+    offset = errors_at_known_places(model, rows[:: len(rows) // _MOST_FORECASTS + 1]).offset(n_seen(model))
+    if offset is not None:
         remedy = "correct the rows and update the map as it was before, or fit a map of them and merge with --align"
-        warn(f"{fault} (median; the standard deviation is {std:.2g}); if that is a tide, a datum or a sensor, {remedy}")
+        warn(f"{offset.told(target)}; if that is a tide, a datum or a sensor, {remedy}")
 
 
 def told(chunk: Chunk, fault: Fault) -> str:

@@ -16,7 +16,7 @@ from wgpr.cli.settings import parse_settings
 from wgpr.client import Map, MapServiceError
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.io.coordinates import NONE, coordinates, coordinates_of, has_pyproj
-from wgpr.io.rows import ANSWER
+from wgpr.io.rows import ANSWER, Offset
 
 # Rows of a request. If one of them is refused, the service takes none of them.
 _MOST_ROWS = 5000
@@ -34,7 +34,8 @@ def remote_session(
     except ValueError as error:
         raise UsageError(f"--to: {error}") from error
     with service_map:
-        definition = _definition(service_map)
+        summary = _summary(service_map)
+        definition = None if summary is None else summary["definition"]
         if definition is None:
             inform(f"{url} does not exist yet; a new map is started")
             parser, tables = said.parser_of_new_map(), []
@@ -44,6 +45,7 @@ def remote_session(
                 raise UsageError(f"{url} has no weights; leave out --weight")
             parser, tables = said.parser_of_map(url, *columns), service_map.learned_tables()
         session = RemoteSession(service_map, parser, level, report_every, tables)
+        session.n_before = 0 if summary is None else summary["rows_seen"]
         if definition is None or said.method or said.settings:
             said.new_estimator()  # wrong settings are an error now
             crs = None if said.crs.lower() == NONE else said.crs or (definition or {}).get("crs")
@@ -56,10 +58,10 @@ def remote_session(
         yield session
 
 
-def _definition(service_map: Map) -> dict[str, Any] | None:
+def _summary(service_map: Map) -> dict[str, Any] | None:
+    """What the service says of a map; None if it does not exist."""
     try:
-        definition: dict[str, Any] = service_map.info()["definition"]
-        return definition
+        return service_map.info()
     except MapServiceError as error:
         if error.status == 404:
             return None
@@ -73,7 +75,7 @@ class RemoteSession(Session):
 
     new_map : method, settings and coordinates of a map that is to be made; None if there is one.
     recognises_degrees : whether a new map gets the coordinates that the names of its columns say.
-    crs : coordinate reference system of the map, empty if it is not known.
+    crs : coordinate reference system of the map, empty if it is not known. n_before : rows of the map before these.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class RemoteSession(Session):
         self._request = list[Line](), ""  # rows and key of the last one
         self._waits = False
         self.new_map: dict[str, Any] | None = None
-        self.recognises_degrees, self.crs = False, ""
+        self.recognises_degrees, self.crs, self.n_before = False, "", 0
 
     def create(self, inputs: Sequence[str], target: str, weight: str | None) -> None:
         assert self.new_map is not None
@@ -153,6 +155,8 @@ class RemoteSession(Session):
         self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
         self._unsent = self._unsent[len(rows) :]
         self.n_rows += len(rows)
+        if (found := self._map.offset) is not None and found["n_rows"] >= self.n_before:
+            self.warn_of_offset(Offset(found["amount"], found["std"], int(found["n_rows"])))
 
     def stop(self) -> None:
         super().stop()

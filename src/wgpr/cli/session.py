@@ -24,7 +24,7 @@ from wgpr.io.codec import learned_tables
 from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.journal import JournalFailedError
 from wgpr.io.known_range import MIN_KNOWN, KnownRange, first_out_of_area, first_outside
-from wgpr.io.rows import Forecasts, answer, n_seen
+from wgpr.io.rows import Forecasts, Offset, answer, n_seen
 from wgpr.io.tables import TableError
 from wgpr.io.track import COLUMNS
 
@@ -98,6 +98,7 @@ class Session(ABC):
         self._n_known = 0
         self._coordinates: Coordinates | None = None
         self._replay, self._passed, self._told = Replay(tables), Fingerprints(), ""
+        self._has_warned = False
 
     def stop(self) -> None:
         """After an interruption: take what has arrived, and wait for nothing more."""
@@ -223,6 +224,14 @@ class Session(ABC):
         if (text := self._progress()) != self._told:
             inform(text)
         self._told = text
+
+    def warn_of_offset(self, offset: Offset | None) -> None:
+        """Warn, once, that rows at known places are off by a constant."""
+        if offset is not None and not self._has_warned:
+            self._has_warned = True
+            fault = offset.told(self.columns[-1], least="at least ")
+            remedy = "if that is a tide, a datum or a sensor, learn them into a map of their own and merge with --align"
+            warn(f"{fault}; the rows are learned as they are; {remedy}")
 
     def save_if_due(self) -> None:  # noqa: B027 (a service does so itself)
         """Save what is learned, from time to time."""
@@ -352,6 +361,7 @@ class StreamSession(Session):
                     self._forecasts.learn(self.model, *self._arrays(part), self.columns)
             finally:  # an interruption may come when they are just learned
                 self.n_rows += n_seen(self.model) - n_before
+            self.warn_of_offset(self._forecasts.offset)
             if self.n_rows % self._report_every == 0:
                 self.report()
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from copy import copy
 from statistics import NormalDist
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -13,7 +14,8 @@ from wgpr.estimators.methods import TerritoryMethod
 from wgpr.estimators.regressors import WGPRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import for_model, settle
-from wgpr.io.grids import framed, named, predict_one_output, require_one_output
+from wgpr.io.grids import framed, named, require_one_output
+from wgpr.io.known_range import MIN_KNOWN
 from wgpr.metrics import RunningScores
 
 # Columns of an answer.
@@ -21,6 +23,12 @@ ANSWER = ("mean", "std", "lower", "upper", "model")
 
 # Rows that are forecast together by a model that knows each row at once.
 _LONGEST_BLOCK = 100
+
+# Rows are off by a constant if their median error exceeds so many standard deviations of one row.
+_LARGE_OFFSET = 2.0
+
+# Rows of a stream at known places that are judged together: errors of fewer rows in a row have the same sign by chance.
+_N_JUDGED = 300
 
 
 def knows_rows_at_once(model: EnsembleRegressor) -> bool:
@@ -73,8 +81,64 @@ def interval_half_width(level: float) -> float:
     return -NormalDist().inv_cdf(0.5 - level / 2.0)  # the other tail would round to 1
 
 
+class Errors(NamedTuple):
+    """Of rows that a model predicted at places where it knows the field better than one observation tells it.
+
+    error : (n,); std : (n,) of an observation there.
+    """
+
+    error: Array
+    std: Array
+
+    @classmethod
+    def at_known_places(cls, y: Array, mean: Array, observed: Array, field: Array) -> "Errors":
+        """Of targets `y` (n,), with the predicted means and standard deviations of an observation and of the field."""
+        is_known = 2.0 * field**2 <= observed**2
+        return cls((y - mean)[is_known], observed[is_known])
+
+    def followed_by(self, others: "Errors") -> "Errors":
+        """The latest of these and others."""
+        return Errors(*(np.concatenate(pair)[-_N_JUDGED:] for pair in zip(self, others, strict=True)))
+
+    def offset(self, n_rows: int, least: int = MIN_KNOWN) -> "Offset | None":
+        """The constant by which these rows are off; None if it is small, or they are fewer than the least.
+
+        n_rows : that the map has learned.
+        """
+        if len(self.error) < least:
+            return None
+        offset = Offset(float(np.median(self.error)), float(np.median(self.std)), n_rows)
+        return offset if abs(offset.amount) > _LARGE_OFFSET * offset.std else None
+
+
+class Offset(NamedTuple):
+    """A constant by which rows differ from what the map says at known places; std : of one row.
+
+    While rows are learned, the map comes to agree with them, so that the constant may be larger.
+
+    n_rows : that the map had learned when it was found.
+    """
+
+    amount: float
+    std: float
+    n_rows: int
+
+    def told(self, target: str, least: str = "") -> str:
+        amount = f"{least}{abs(self.amount):.3g} {'more' if self.amount > 0 else 'less'}"
+        fault = f"{target} is {amount} than the map says where it knows the field"
+        return f"{fault} (median; the standard deviation is {self.std:.2g})"
+
+
+def errors_at_known_places(model: EnsembleRegressor, rows: Array) -> Errors:
+    """Of rows (n, d + 1), predicted by what the model knows."""
+    answers = model.predict_with_owners(named(model, rows[:, :-1]))[:3]
+    return Errors.at_known_places(rows[:, -1], *(values.reshape(len(rows)) for values in answers))
+
+
 class Forecasts:
     """Predicts each row before it is learned. scores : of these predictions.
+
+    offset : the constant by which rows were off that came one after the other, the latest that was found.
 
     Rows until the next step of the model, or up to 100 rows if the model knows each row at once, form a block, which
     is forecast by the model as it was before the block. So the scores do not depend on how many rows come at once.
@@ -82,6 +146,8 @@ class Forecasts:
 
     def __init__(self) -> None:
         self.scores = RunningScores()
+        self.offset: Offset | None = None
+        self._latest = Errors(np.empty(0), np.empty(0))
         self._forecaster: OnlineRegressor | None = None
         self._n_left = 0  # rows until the end of the block
 
@@ -94,10 +160,17 @@ class Forecasts:
             block, rows = rows[: self._n_left], rows[self._n_left :]
             X, y = as_frames(model, block, columns)
             if self._forecaster is not None:
-                self.scores.add(y, *predict_one_output(self._forecaster, X))
+                self._forecast(self._forecaster, X, block[:, -1])
             _learn(model, X, y, None if weights is None else weights[: len(block)])
             weights = None if weights is None else weights[len(block) :]
             self._n_left -= len(block)
+
+    def _forecast(self, model: OnlineRegressor, X: Any, y: Array) -> None:
+        require_one_output(model)
+        mean, observed, field = (values.reshape(len(y)) for values in model.predict_with_owners(X)[:3])
+        self.scores.add(y, mean, observed)
+        self._latest = self._latest.followed_by(Errors.at_known_places(y, mean, observed, field))
+        self.offset = self._latest.offset(n_seen(model), _N_JUDGED) or self.offset
 
 
 def _block_size(model: OnlineRegressor) -> int:

@@ -60,6 +60,14 @@ MAP_FILE = "application/vnd.wgpr.map"
 DIFFERENCE = "application/vnd.wgpr.diff"
 
 
+class Offset(BaseModel):
+    """A constant by which rows differ from what the map says where it knows the field."""
+
+    amount: float
+    std: float = Field(description="Standard deviation of one row.")
+    n_rows: int = Field(description="Rows that the map had learned before these.")
+
+
 class Forecasts(BaseModel):
     """Scores of predictions of rows before these were learned, since the service was started."""
 
@@ -67,6 +75,7 @@ class Forecasts(BaseModel):
     rmse: float
     nlpd: float | None
     coverage: float | None = Field(description="Fraction inside of the 95 % interval.")
+    offset: Offset | None = Field(description="The latest that was found, for rows one after the other.")
 
 
 class Summary(BaseModel):
@@ -91,6 +100,7 @@ class Accepted(BaseModel):
 
     accepted: int
     sequence: int
+    offset: Offset | None = Field(None, description="As in the scores of forecasts of the map, so far.")
 
 
 def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Sequence[str] = ()) -> FastAPI:
@@ -219,6 +229,7 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
     @app.post(
         "/maps/{name}/rows",
         status_code=202,
+        response_model_exclude_none=True,
         responses={200: {"model": Accepted}},
         openapi_extra=described,
     )
@@ -257,7 +268,8 @@ def _add_rows(app: FastAPI, catalogue: Catalogue) -> None:
                 response.status_code = 200
             except TimeoutError:  # accepted, and not yet learned
                 pass
-        return Accepted(accepted=receipt.n_rows, sequence=receipt.last)
+        offset = (live_map.forecasts or {}).get("offset")
+        return Accepted(accepted=receipt.n_rows, sequence=receipt.last, offset=offset)
 
     @app.get("/maps/{name}/learned")
     async def learned(name: Name) -> list[str]:

@@ -111,10 +111,16 @@ class _Learning:
     def changes(self, name: str) -> Learned:
         if not n_seen(self._model):
             return Learned(name, 0, None)
-        forecasts, n_scored = None, self._forecasts.scores.n_rows
-        if n_scored:
-            scores = self._forecasts.scores.result()
-            forecasts = {"rows": n_scored, "rmse": scores.rmse, "nlpd": scores.nlpd, "coverage": scores.coverage}
+        forecasts, scores = None, self._forecasts.scores
+        if scores.n_rows:
+            result, offset = scores.result(), self._forecasts.offset
+            forecasts = {
+                "rows": scores.n_rows,
+                "rmse": result.rmse,
+                "nlpd": result.nlpd,
+                "coverage": result.coverage,
+                "offset": None if offset is None else offset._asdict(),
+            }
         return Learned(name, n_seen(self._model), self._sender.change(self._with_own_settings()), forecasts)
 
     def saved(self, name: str) -> Saved:

@@ -147,6 +147,14 @@ function showNumbers({ rows_seen, rows_learned, models, forecasts }) {
   element("rows").textContent = rows_learned.toLocaleString("en") + (waiting > 1000 ? ` (+${waiting.toLocaleString("en")})` : "");
   element("models").textContent = models.toLocaleString("en");
   element("coverage").textContent = forecasts?.coverage == null ? "-" : `${(100 * forecasts.coverage).toFixed(1)} %`;
+  showOffset(forecasts?.offset);
+}
+
+function showOffset(offset) {
+  const { target } = state.summary;
+  const amount = offset && `${digits(Math.abs(offset.amount), 3)} ${offset.amount > 0 ? "more" : "less"}`;
+  element("offset").textContent = offset ? `after ${offset.n_rows.toLocaleString("en")} rows, ${target} is at least ${amount} than the map says where it knows the field` : "";
+  element("offset").hidden = !offset;
 }
 
 // The value under the pointer
