@@ -136,8 +136,8 @@ def test_an_instrument_that_jumps_and_then_repeats_its_last_row(n_jumped):
     X, jumped = rng.uniform(0.0, 4.0, (80, 2)), rng.uniform(1.0, 3.0, (n_jumped, 2))
     y, y_jumped = (np.sin(2.0 * Z[:, 0]) + 0.1 * rng.normal(size=len(Z)) for Z in (X, jumped))
     model = WGPRegressor().fit(X, y).partial_fit(jumped, y_jumped + 100.0)
-    model.partial_fit(np.tile(jumped[-1], (50, 1)), np.tile(y_jumped[-1] + 100.0, 50))
-    assert model.n_samples_seen_ == 130 + n_jumped
+    model.partial_fit(np.tile(jumped[-1], (300, 1)), np.tile(y_jumped[-1] + 100.0, 300))
+    assert model.n_samples_seen_ == 380 + n_jumped
     assert np.isfinite(model.predict(X)).all()
 
 
