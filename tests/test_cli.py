@@ -962,6 +962,29 @@ def test_update_tells_rows_that_are_off_by_a_constant(wgpr, east, offset, told):
     assert told in said
 
 
+def test_the_file_that_is_off_by_a_constant_is_named(wgpr):
+    """Also if it is one of several, or only the end of it is, or it comes by a pipe, or all are learned at once."""
+    smooth_survey(np.arange(0.0, 10.1, 0.5), 0).to_csv("monday.csv", index=False)
+    tuesday, level = smooth_survey(np.arange(0.25, 10.0, 0.5), 1), smooth_survey(np.arange(0.3, 10.0, 0.5), 2)
+    higher = tuesday.assign(depth=tuesday["depth"] + 0.5)
+    later = pd.concat([tuesday[:400], higher[400:]])
+    for name, rows in {"tuesday": tuesday, "level": level, "higher": higher, "later": later}.items():
+        rows.to_csv(f"{name}.csv", index=False)
+    assert wgpr("fit", "monday.csv", "-o", "a.map", "--x", "east,north", "--y", "depth")[0] == 0
+    for files, stdin, told in [
+        (["level.csv", "higher.csv"], "", "higher.csv: depth is"),
+        (["later.csv"], "", "later.csv: depth is"),
+        (["-"], higher.to_csv(index=False), "standard input: depth is"),
+        (["level.csv", "tuesday.csv"], "", ""),
+    ]:
+        code, _, said = wgpr("update", "a.map", *files, "-o", "b.map", stdin=stdin)
+        assert (code, said.count("more than the map says")) == (0, bool(told)), said
+        assert told in said
+    files = "monday.csv", "level.csv", "higher.csv"
+    code, _, said = wgpr("fit", *files, "-o", "c.map", "--x", "east,north", "--y", "depth")
+    assert (code, said.count("higher.csv: depth is"), said.count("more than")) == (0, 1, 1), said
+
+
 @pytest.mark.parametrize(("offset", "told"), [(0.5, "at least "), (0.0, "")])
 def test_a_stream_tells_once_that_rows_are_off_by_a_constant(wgpr, offset, told):
     monday = smooth_survey(np.arange(0.0, 10.1, 0.25), 0)

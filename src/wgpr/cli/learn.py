@@ -22,7 +22,7 @@ from wgpr.cli.console import (
     warn,
 )
 from wgpr.cli.georeference import warn_of_degrees
-from wgpr.cli.plausibility import TableCheck, warn_of_offset
+from wgpr.cli.plausibility import OffsetCheck, TableCheck
 from wgpr.cli.repetition import note_tables
 from wgpr.cli.saving import MapWriter
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
@@ -131,19 +131,18 @@ def learn_table(
     may_be_degrees : whether places that look like degrees are told.
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
-    check = TableCheck(model, force=force, has_weights=has_weights, skip=skip)
+    check, offsets = TableCheck(model, force=force, has_weights=has_weights, skip=skip), OffsetCheck(model)
     with interruptible() as raise_if_interrupted:
 
         def passing(chunk: Chunk) -> Chunk:
             raise_if_interrupted()
+            offsets.look(chunk, check.split(chunk)[0])
             return check.passing(chunk)
 
         try:
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
             if may_be_degrees and sample is not None and coordinates(model) is None:
                 warn_of_degrees(columns[: -1 - has_weights], sample[:, : -1 - has_weights])
-            if n_before and sample is not None and knows_rows_at_once(model):
-                warn_of_offset(model, sample[:, : len(columns) - has_weights], columns[len(columns) - has_weights - 1])
             if fleet is not None and sample is not None and check.n_rows < _FEW_ROWS:
                 inform(f"shards do not pay for fewer than {_FEW_ROWS:,} rows; without --shards they are learned sooner")
             chunks = _chunks_after(skip, table.chunks(columns, _PIECE))

@@ -1,5 +1,6 @@
 """Checks of rows before they are learned: values far outside of what is known, and tables that were learned before."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -10,14 +11,14 @@ from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
-from wgpr.io.rows import errors_at_known_places, n_seen
+from wgpr.io.rows import N_JUDGED, NO_ERRORS, errors_at_known_places, knows_rows_at_once, n_seen
 from wgpr.io.tables import Chunk, TableError
 
 _MAX_WARNINGS = 5
 # Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
-# Rows that are predicted to see whether they are off by a constant.
-_MOST_FORECASTS = 1000
+# Rows of a chunk that are predicted to see whether they are off by a constant.
+_MOST_FORECASTS = 300
 
 
 class TableCheck:
@@ -194,12 +195,41 @@ class TableCheck:
         return [each for start, table in tables for each in table.noted(min(table.n_rows, n_rows - start), least)]
 
 
-def warn_of_offset(model: EnsembleRegressor, rows: Array, target: str) -> None:
-    """Warn if the targets of rows (n, d + 1) are off by a constant, at places that the map knows."""
-    offset = errors_at_known_places(model, rows[:: len(rows) // _MOST_FORECASTS + 1]).offset(n_seen(model))
-    if offset is not None:
-        remedy = "correct the rows and update the map as it was before, or fit a map of them and merge with --align"
-        warn(f"{offset.told(target)}; if that is a tide, a datum or a sensor, {remedy}")
+class OffsetCheck:
+    """Warns of files whose rows are off by a constant, at places that the map knew before it learned the file.
+
+    A map that begins with these files is young, so that more rows are judged together.
+    """
+
+    def __init__(self, model: EnsembleRegressor) -> None:
+        self._model, self._is_young = model, not n_seen(model)
+        self._least = N_JUDGED if self._is_young else MIN_KNOWN
+        self._place, self._errors = -1, NO_ERRORS
+        self._before: EnsembleRegressor | None = None  # the model before the file; None if the file is not judged
+        self._rows: list[Array] = []  # not yet predicted
+
+    def look(self, chunk: Chunk, rows: Array) -> None:
+        """Note some of the rows (n, d + 1) of a chunk that is learned next, and judge them if they are enough."""
+        if chunk.place != self._place:
+            self._place, self._errors, self._rows = chunk.place, NO_ERRORS, []
+            self._before = copy(self._model) if n_seen(self._model) and knows_rows_at_once(self._model) else None
+        if self._before is None:
+            return
+        self._rows.append(rows[:: len(rows) // _MOST_FORECASTS + 1])
+        if sum(map(len, self._rows)) < self._least:
+            return
+        some, self._rows = np.concatenate(self._rows), []
+        self._errors = self._errors.followed_by(errors_at_known_places(self._before, some))
+        offset = self._errors.offset(n_seen(self._before), self._least)
+        if offset is not None:
+            self._before = None
+            self._warn(f"{chunk.file}: {offset.told(chunk.names[rows.shape[1] - 1])}")
+
+    def _warn(self, told: str) -> None:
+        remedy = "correct the rows and update the map as it was before, or fit a map of them"
+        if self._is_young:
+            remedy = "correct the rows, or fit a map of each file"
+        warn(f"{told}; if that is a tide, a datum, a unit or a sensor, {remedy} and merge with --align")
 
 
 def told(chunk: Chunk, fault: Fault) -> str:

@@ -28,7 +28,7 @@ _LONGEST_BLOCK = 100
 _LARGE_OFFSET = 2.0
 
 # Rows of a stream at known places that are judged together: errors of fewer rows in a row have the same sign by chance.
-_N_JUDGED = 300
+N_JUDGED = 300
 
 
 def knows_rows_at_once(model: EnsembleRegressor) -> bool:
@@ -98,7 +98,7 @@ class Errors(NamedTuple):
 
     def followed_by(self, others: "Errors") -> "Errors":
         """The latest of these and others."""
-        return Errors(*(np.concatenate(pair)[-_N_JUDGED:] for pair in zip(self, others, strict=True)))
+        return Errors(*(np.concatenate(pair)[-N_JUDGED:] for pair in zip(self, others, strict=True)))
 
     def offset(self, n_rows: int, least: int = MIN_KNOWN) -> "Offset | None":
         """The constant by which these rows are off; None if it is small, or they are fewer than the least.
@@ -109,6 +109,9 @@ class Errors(NamedTuple):
             return None
         offset = Offset(float(np.median(self.error)), float(np.median(self.std)), n_rows)
         return offset if abs(offset.amount) > _LARGE_OFFSET * offset.std else None
+
+
+NO_ERRORS = Errors(np.empty(0), np.empty(0))
 
 
 class Offset(NamedTuple):
@@ -147,7 +150,7 @@ class Forecasts:
     def __init__(self) -> None:
         self.scores = RunningScores()
         self.offset: Offset | None = None
-        self._latest = Errors(np.empty(0), np.empty(0))
+        self._latest = NO_ERRORS
         self._forecaster: OnlineRegressor | None = None
         self._n_left = 0  # rows until the end of the block
 
@@ -170,7 +173,7 @@ class Forecasts:
         mean, observed, field = (values.reshape(len(y)) for values in model.predict_with_owners(X)[:3])
         self.scores.add(y, mean, observed)
         self._latest = self._latest.followed_by(Errors.at_known_places(y, mean, observed, field))
-        self.offset = self._latest.offset(n_seen(model), _N_JUDGED) or self.offset
+        self.offset = self._latest.offset(n_seen(model), N_JUDGED) or self.offset
 
 
 def _block_size(model: OnlineRegressor) -> int:
