@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from typer.main import get_command
 
-from command_line import NAMES, SETTINGS, SMALL, child, exit_code, survey, write_survey
+from command_line import NAMES, SETTINGS, SMALL, Unsaved, child, exit_code, survey, write_survey
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
@@ -28,6 +28,7 @@ from wgpr.cli.console import Interruptions, uninterrupted
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.lines import LineError
 from wgpr.cli.options import METHOD_NAMES
+from wgpr.cli.saving import MapWriter
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
@@ -1340,7 +1341,7 @@ def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
     lines = [line for line in map(parser.parse, survey(90).to_csv(index=False).splitlines()) if line]
     results = []
     for n_lines in (1, 7, 90):
-        session = StreamSession(WGPRegressor(**settings), parser, 2.0, report_every=25)
+        session = StreamSession(WGPRegressor(**settings), parser, 2.0, 25, Unsaved())
         for start in range(0, len(lines), n_lines):
             assert not [*session.process(lines[start : start + n_lines])]
         session.report()
@@ -1355,7 +1356,7 @@ def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
 def test_forecasts_of_a_stream_are_honest():
     """Each row is predicted by a model that does not know it."""
     parser = LineParser(["x"], "y")
-    session = StreamSession(WGPRegressor(**SETTINGS), parser, 2.0, report_every=1000)
+    session = StreamSession(WGPRegressor(**SETTINGS), parser, 2.0, 1000, Unsaved())
     rng = np.random.default_rng(0)
     texts = [f"{x},{y}" for x, y in zip(rng.uniform(0, 1, 200), rng.normal(size=200), strict=True)]
     assert not [*session.process([parser.parse(text) for text in texts])]
@@ -1590,6 +1591,21 @@ def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_
         steps.append("no longer allowed")
     assert "never" not in steps
     assert len(steps) == 5
+
+
+def test_a_save_that_is_interrupted_is_told(monkeypatch):
+    write_survey("survey.csv", 50)
+
+    def write(*arguments, original=MapWriter._write):
+        original(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(MapWriter, "_write", write)
+    with child("fit", "survey.csv", *SMALL, "-o", "a.map") as fit:
+        said = fit.stderr.read()
+        assert exit_code(fit) == 130
+    assert said.count("saved: a.map (") == 1, said
+    assert load("a.map").n_samples_seen_ == 50
 
 
 def test_a_stream_can_be_interrupted():

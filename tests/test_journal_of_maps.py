@@ -308,8 +308,15 @@ def test_a_stream_that_is_interrupted_twice_keeps_its_rows_in_the_journal(wgpr, 
             said = stream.stderr.read()
             assert exit_code(stream) != 0
     assert ("interrupted" in said, JOURNAL.exists()) == (True, True), said
+    assert said.count("warning: a.map lacks 50 rows, which its journal keeps for the next run") == 1, said
     assert wgpr("update", "a.map")[0] == 0
     assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_without_good_rows_saves_no_map(wgpr):
+    for text in ("", "east,north,depth\n1,2,deep\n"):
+        said = wgpr("stream", "a.map", stdin=text)[2]
+        assert ("no rows were learned: no map is saved" in said, Path("a.map").exists()) == (True, False), said
 
 
 def test_a_stream_whose_messages_nobody_reads_can_be_stopped(wgpr, monkeypatch):
@@ -686,6 +693,7 @@ def test_a_map_that_cannot_be_saved_keeps_its_journal(wgpr, saved_map, monkeypat
         for command in ("stream", "update"):
             code, _, said = wgpr(command, "a.map", stdin=text_of(rows[40:70]) if command == "stream" else "")
             assert (code, "there is no room" in said, JOURNAL.exists()) == (1, True, True)
+            assert said.count("a.map lacks 30 rows, which its journal keeps for the next run") == 1, said
     assert load("a.map").n_samples_seen_ == 40
     assert wgpr("update", "a.map")[0] == 0
     assert_learned("a.map", rows[:70], **SETTINGS)
