@@ -22,7 +22,7 @@ from command_line import NAMES, SETTINGS, SMALL, Unsaved, child, exit_code, surv
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
-from wgpr.cli import learn
+from wgpr.cli import console, learn
 from wgpr.cli.columns import are_other_places, column_of_log
 from wgpr.cli.console import Interruptions, uninterrupted
 from wgpr.cli.lengths import parse_spacing, steps_of
@@ -1562,7 +1562,8 @@ def fail_when_interrupted(steps):
         raise OSError("full")
 
 
-def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted():
+def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted(monkeypatch):
+    monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
     interruptions, steps = Interruptions(), []
     with interruptions.handled():
         with pytest.raises(OSError, match="full"):
@@ -1591,6 +1592,29 @@ def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_
         steps.append("no longer allowed")
     assert "never" not in steps
     assert len(steps) == 5
+
+
+def interrupts(number):
+    """Whether a signal raises KeyboardInterrupt, which would end pytest."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def test_requests_to_stop_within_a_moment_are_one(monkeypatch):
+    interruptions = Interruptions()
+    with interruptions.handled():
+        assert not interrupts(signal.SIGTERM)
+        assert not interrupts(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
+        interruptions.accept()
+        with interruptions.allowed():
+            assert not interrupts(signal.SIGINT)
+            monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
+            assert interrupts(signal.SIGINT)
 
 
 def test_a_save_that_is_interrupted_is_told(monkeypatch):
