@@ -51,6 +51,13 @@ def child(*arguments, is_ignoring_interrupts=False):
             process.join()
 
 
+class Unsaved:
+    """The writer of a map that is not saved, for sessions of streams."""
+
+    def keep(self, *_, **options):
+        pass
+
+
 def exit_code(process):
     process.join(120)
     return process.exitcode

@@ -18,16 +18,17 @@ import pytest
 from rich.console import Console
 from typer.main import get_command
 
-from command_line import NAMES, SETTINGS, SMALL, child, exit_code, survey, write_survey
+from command_line import NAMES, SETTINGS, SMALL, Unsaved, child, exit_code, survey, write_survey
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, __version__, load
 from wgpr.cli import app as cli
-from wgpr.cli import learn
+from wgpr.cli import console, learn
 from wgpr.cli.columns import are_other_places, column_of_log
 from wgpr.cli.console import Interruptions, uninterrupted
 from wgpr.cli.lengths import parse_spacing, steps_of
 from wgpr.cli.lines import LineError
 from wgpr.cli.options import METHOD_NAMES
+from wgpr.cli.saving import MapWriter
 from wgpr.cli.show import print_summary, summarize
 from wgpr.cli.stream import LineParser, StreamSession, read_lines
 from wgpr.estimators.methods import BatchMethod
@@ -1363,7 +1364,7 @@ def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
     lines = [line for line in map(parser.parse, survey(90).to_csv(index=False).splitlines()) if line]
     results = []
     for n_lines in (1, 7, 90):
-        session = StreamSession(WGPRegressor(**settings), parser, 2.0, report_every=25)
+        session = StreamSession(WGPRegressor(**settings), parser, 2.0, 25, Unsaved())
         for start in range(0, len(lines), n_lines):
             assert not [*session.process(lines[start : start + n_lines])]
         session.report()
@@ -1378,7 +1379,7 @@ def test_scores_of_a_stream_do_not_depend_on_arrival(capsys, settings):
 def test_forecasts_of_a_stream_are_honest():
     """Each row is predicted by a model that does not know it."""
     parser = LineParser(["x"], "y")
-    session = StreamSession(WGPRegressor(**SETTINGS), parser, 2.0, report_every=1000)
+    session = StreamSession(WGPRegressor(**SETTINGS), parser, 2.0, 1000, Unsaved())
     rng = np.random.default_rng(0)
     texts = [f"{x},{y}" for x, y in zip(rng.uniform(0, 1, 200), rng.normal(size=200), strict=True)]
     assert not [*session.process([parser.parse(text) for text in texts])]
@@ -1584,7 +1585,8 @@ def fail_when_interrupted(steps):
         raise OSError("full")
 
 
-def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted():
+def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_it_is_accepted(monkeypatch):
+    monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
     interruptions, steps = Interruptions(), []
     with interruptions.handled():
         with pytest.raises(OSError, match="full"):
@@ -1613,6 +1615,44 @@ def test_a_request_to_stop_waits_until_it_is_allowed_and_is_not_forgotten_until_
         steps.append("no longer allowed")
     assert "never" not in steps
     assert len(steps) == 5
+
+
+def interrupts(number):
+    """Whether a signal raises KeyboardInterrupt, which would end pytest."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def test_requests_to_stop_within_a_moment_are_one(monkeypatch):
+    interruptions = Interruptions()
+    with interruptions.handled():
+        assert not interrupts(signal.SIGTERM)
+        assert not interrupts(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
+        interruptions.accept()
+        with interruptions.allowed():
+            assert not interrupts(signal.SIGINT)
+            monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
+            assert interrupts(signal.SIGINT)
+
+
+def test_a_save_that_is_interrupted_is_told(monkeypatch):
+    write_survey("survey.csv", 50)
+
+    def write(*arguments, original=MapWriter._write):
+        original(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(MapWriter, "_write", write)
+    with child("fit", "survey.csv", *SMALL, "-o", "a.map") as fit:
+        said = fit.stderr.read()
+        assert exit_code(fit) == 130
+    assert said.count("saved: a.map (") == 1, said
+    assert load("a.map").n_samples_seen_ == 50
 
 
 def test_a_stream_can_be_interrupted():

@@ -26,6 +26,7 @@ from streams import assert_same_learning
 from wgpr import WGPRegressor, load
 from wgpr import client as clients
 from wgpr.cli import remote
+from wgpr.cli.remote import RemoteSession
 from wgpr.client import Map, MapServiceError
 
 X, Y = NAMES[:2], "depth"
@@ -593,6 +594,32 @@ def test_a_stream_that_is_interrupted_twice_says_what_is_missing(wgpr, lake, url
     monkeypatch.undo()
     assert wgpr("stream", "--to", url, stdin=text_of(survey(80)))[0] == 0
     assert lake.info()["rows_seen"] == 80
+
+
+def test_what_is_missing_is_told_also_if_the_report_is_interrupted(wgpr, lake, url, monkeypatch):
+    def interrupt(*_, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Map, "_send_part", interrupt)
+    monkeypatch.setattr(RemoteSession, "report", interrupt)
+    _, _, said = wgpr("stream", "--to", url, stdin=text_of(survey(80)))
+    assert said.count("80 rows may not be at the service") == 1, said
+
+
+def test_a_stream_that_is_interrupted_when_its_map_is_made_announces_it_once(wgpr, url, monkeypatch):
+    n_made = count()
+
+    def create(*arguments, original=Map.create, **options):
+        if not next(n_made):
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(Map, "create", create)
+    new, rows = f"{url}_interrupted", survey(80).rename(columns={"east": "lon", "north": "lat"})
+    code, _, said = wgpr("stream", "--to", new, stdin=text_of(rows))
+    assert (code, said.count("learning depth from"), said.count("coordinates lon, lat")) == (0, 1, 1), said
+    with Map(new) as made:
+        assert made.info()["rows_seen"] == 80
 
 
 def test_a_stream_that_the_service_has_not_noted_is_not_to_be_sent_again(wgpr, lake, url, monkeypatch):

@@ -5,6 +5,7 @@ import signal
 import time
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +17,11 @@ from damage import flipped_bit
 from journals import no_room
 from streams import assert_same_learning
 from wgpr import LocalGPRegressor, WGPRegressor, load
-from wgpr.cli import learn, lines, saving, session
+from wgpr.cli import console, learn, lines, saving, session
 from wgpr.cli.lines import LineParser
 from wgpr.cli.saving import journal_of, map_writer
 from wgpr.cli.session import StreamSession
+from wgpr.cli.stream import run_stream
 from wgpr.io import store
 from wgpr.io.files import is_locked, locked
 from wgpr.io.journal import Journal, JournalError
@@ -291,6 +293,7 @@ def test_a_stream_that_is_interrupted_when_it_has_just_learned_saves_that(monkey
 
 def test_a_stream_that_is_interrupted_twice_keeps_its_rows_in_the_journal(wgpr, monkeypatch):
     """The first time before the rows are learned, then while the journal is learned."""
+    monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
 
     def interrupted(original):
         def call(*arguments):
@@ -308,8 +311,33 @@ def test_a_stream_that_is_interrupted_twice_keeps_its_rows_in_the_journal(wgpr, 
             said = stream.stderr.read()
             assert exit_code(stream) != 0
     assert ("interrupted" in said, JOURNAL.exists()) == (True, True), said
+    assert said.count("warning: a.map lacks 50 rows, which its journal keeps for the next run") == 1, said
     assert wgpr("update", "a.map")[0] == 0
     assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_that_is_asked_to_stop_by_two_signals_at_once_learns_what_it_has_read(monkeypatch):
+    """A wrapper passes on a signal that all processes of a terminal have received."""
+
+    def interrupted(self, *arguments, original=StreamSession.good_lines):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(StreamSession, "good_lines", interrupted)
+    with child("stream", "a.map", *SMALL) as stream:
+        stream.stdin.write(text_of(survey(50)))
+        stream.stdin.flush()
+        said = stream.stderr.read()
+        assert exit_code(stream) == 0
+    assert (said.count("interrupted"), "50 rows learned" in said) == (1, True), said
+    assert load("a.map").n_samples_seen_ == 50
+
+
+def test_a_stream_without_good_rows_saves_no_map(wgpr):
+    for text in ("", "east,north,depth\n1,2,deep\n"):
+        said = wgpr("stream", "a.map", stdin=text)[2]
+        assert ("no rows were learned: no map is saved" in said, Path("a.map").exists()) == (True, False), said
 
 
 def test_a_stream_whose_messages_nobody_reads_can_be_stopped(wgpr, monkeypatch):
@@ -320,6 +348,7 @@ def test_a_stream_whose_messages_nobody_reads_can_be_stopped(wgpr, monkeypatch):
         time.sleep(60.0)
 
     monkeypatch.setattr(session, "inform", told)
+    monkeypatch.setattr(console, "_SAME_REQUEST", 0.0)
     with child("stream", "a.map", *SMALL) as stream:
         stream.stdin.write(text_of(survey(50)) + "2.0,1.0,\n")
         stream.stdin.flush()
@@ -335,13 +364,31 @@ def test_a_stream_whose_messages_nobody_reads_can_be_stopped(wgpr, monkeypatch):
     assert load("a.map").n_samples_seen_ == 50
 
 
-def test_a_stream_that_waits_for_the_writer_of_a_named_pipe_can_be_interrupted():
-    os.mkfifo("lake.nmea")
-    with child("stream", "a.map", "--nmea", "lake.nmea") as stream:
-        stream.stderr.readline()  # that it starts a new map
+@pytest.mark.parametrize("is_other", [False, True], ids=["main thread", "another thread"])
+@pytest.mark.parametrize("options", [[], ["--nmea", "lake.nmea"]], ids=["standard input", "named pipe"])
+def test_a_stream_that_waits_for_a_writer_can_be_interrupted(monkeypatch, options, is_other):
+    """Also if another thread gets the signal, such as one of BLAS. The system call of the main thread then goes on."""
+    if options:
+        pytest.importorskip("pynmea2", reason='needs pip install "wgpr[nmea]"')
+        os.mkfifo("lake.nmea")
+
+    def run(*arguments):
+        if is_other:
+            Thread(target=time.sleep, args=[60.0], daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        Path("begun").touch()
+        run_stream(*arguments)
+
+    monkeypatch.setattr("wgpr.cli.stream.run_stream", run)
+    with child("stream", "a.map", *options) as waiting:
+        while not Path("begun").exists():
+            time.sleep(0.001)
         time.sleep(0.5)
-        os.kill(stream.pid, signal.SIGINT)
-        assert exit_code(stream) is not None
+        os.kill(waiting.pid, signal.SIGINT)
+        waiting.join(15.0)
+        assert waiting.exitcode == 0
+        said = waiting.stderr.read()
+    assert ("interrupted" in said, "no rows were learned: no map is saved" in said) == (True, True), said
 
 
 # Killed updates
@@ -686,6 +733,7 @@ def test_a_map_that_cannot_be_saved_keeps_its_journal(wgpr, saved_map, monkeypat
         for command in ("stream", "update"):
             code, _, said = wgpr(command, "a.map", stdin=text_of(rows[40:70]) if command == "stream" else "")
             assert (code, "there is no room" in said, JOURNAL.exists()) == (1, True, True)
+            assert said.count("a.map lacks 30 rows, which its journal keeps for the next run") == 1, said
     assert load("a.map").n_samples_seen_ == 40
     assert wgpr("update", "a.map")[0] == 0
     assert_learned("a.map", rows[:70], **SETTINGS)

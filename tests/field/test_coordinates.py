@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import nmea_logs as logs
-from command_line import child, exit_code
+from command_line import Unsaved, child, exit_code
 from wgpr import WGPRegressor, apply, checks, diff, load, predict_at
 from wgpr.cli import learn
 from wgpr.cli.lengths import parse_spacing, steps_of
@@ -422,7 +422,7 @@ def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
     good, told = [], []
     for n_at_once in (1, 7, len(lines)):
         parser = LineParser(["longitude", "latitude"], "depth")
-        session = StreamSession(WGPRegressor(random_state=0), parser, 2.0, 1000, crs="EPSG:4326")
+        session = StreamSession(WGPRegressor(random_state=0), parser, 2.0, 1000, Unsaved(), crs="EPSG:4326")
         starts = range(0, len(lines), n_at_once)
         parts = [session.good_lines(lines[start : start + n_at_once]) for start in starts]
         good.append([line.number for part in parts for line in part])
@@ -435,7 +435,7 @@ def test_which_lines_are_left_out_does_not_depend_on_how_they_arrive(capsys):
 def test_the_first_value_other_than_zero_tells_the_scale_of_those_that_arrive_with_it():
     targets = [*np.zeros(40), 5.0, 1e7, 6.0]
     lines = [Line([float(number)], target, number=number) for number, target in enumerate(targets, start=1)]
-    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
+    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000, Unsaved())
     good = session.good_lines(lines)
     assert [line.y for line in good[40:]] == [5.0, 6.0]
 
@@ -445,7 +445,7 @@ def test_rows_behind_many_queries_are_judged_one_by_one_at_first():
     targets = [*np.zeros(30), 1e9, *np.zeros(33)]
     rows = [Line([float(number)], target, number=64 + number) for number, target in enumerate(targets)]
     rows[0] = Line([1.0], 5.0, number=64)
-    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000)
+    session = StreamSession(WGPRegressor(), LineParser(["x"], "y"), 2.0, 1000, Unsaved())
     good = session.good_lines([*queries, *rows])
     assert 1e9 not in [line.y for line in good]
     assert len(good) == len(queries) + len(rows) - 1

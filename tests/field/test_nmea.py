@@ -22,6 +22,7 @@ import nmea_logs as logs
 from command_line import child, exit_code
 from nmea_logs import dbt, dpt, gga, gll, rmc, sentence
 from wgpr import load
+from wgpr.cli import lines
 from wgpr.cli.console import Interruptions
 from wgpr.cli.instruments import _received
 from wgpr.cli.session import Session, StreamSession
@@ -377,6 +378,22 @@ def test_stream_takes_datagrams():
     assert load("lake.map").n_samples_seen_ >= 100
 
 
+def test_stream_waits_for_the_writer_of_a_named_pipe(monkeypatch):
+    monkeypatch.setattr(lines, "_PATIENCE", 0.1)
+    os.mkfifo("lake.nmea")
+    with child("stream", "lake.map", "--nmea", "lake.nmea", *QUICK) as process:
+        wait_for(process.stderr, "a new map is started")
+        process.join(1.0)
+        assert process.is_alive()
+        with open("lake.nmea", "wb") as pipe:
+            for part in (whole_sentences(300)[:150], whole_sentences(300)[150:]):
+                pipe.write(b"".join(part))
+                pipe.flush()
+                time.sleep(0.3)
+        assert exit_code(process) == 0
+    assert load("lake.map").n_samples_seen_ > 50
+
+
 @pytest.mark.parametrize("is_waiting", [True, False], ids=["waiting", "learning"])
 def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiting):
     """Ctrl-C comes while the command waits for the instrument, or while it learns."""
@@ -386,29 +403,26 @@ def test_what_was_received_before_an_interruption_is_taken(monkeypatch, is_waiti
     pieces.put(b"first")
     assert [data for data, _ in next(arrivals)] == [b"first"]
 
-    def arrive():
+    def interrupt():
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
         for piece in (b"second", b"third", b"fourth"):
             pieces.put(piece)
         while not pieces.empty():
             time.sleep(0.01)
         time.sleep(0.1)
 
-    def interrupt():
-        time.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGTERM)
-        arrive()
-
     taken = []
-    if is_waiting:
-        with interruptions.handled():
+    with interruptions.handled():
+        if is_waiting:
             instrument = threading.Thread(target=interrupt)
             instrument.start()
             taken += next(arrivals)
             instrument.join()
-            with pytest.raises(KeyboardInterrupt):
-                interruptions.raise_waiting()
-    else:
-        arrive()
+        else:
+            interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            interruptions.raise_waiting()
     session.is_stopping = True
     taken += [piece for each in arrivals for piece in each]
     assert [data for data, _ in taken] == [b"second", b"third", b"fourth"]

@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, NoReturn
 
 import typer
@@ -23,6 +24,8 @@ stdout = Console(highlight=False, emoji=False, width=None if sys.stdout is not N
 
 # Requests to stop. Windows has no SIGHUP.
 _STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+# Seconds in which another request to stop is the same one: a wrapper passes on what its processes have received too.
+_SAME_REQUEST = 1.0
 
 
 class UsageError(ValueError):
@@ -78,30 +81,22 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
     Yields a function that raises it again, to be called from time to time: a library may have swallowed it.
     """
-    received: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    def raise_if_interrupted() -> None:
-        if received:
-            raise KeyboardInterrupt
-
-    with _handled(_STOP, interrupt):
-        yield raise_if_interrupted
+    interruptions = Interruptions()
+    with interruptions.handled(), interruptions.allowed():
+        yield interruptions.raise_waiting
 
 
 class Interruptions:
     """Requests to stop a command: Ctrl-C, SIGTERM and SIGHUP. While they are handled, they wait until it asks for them.
 
     In a block in which they are allowed they raise KeyboardInterrupt at once, and so does a second one anywhere: the
-    command may be stuck. A request is waiting until the command accepts it, because a library may swallow the
-    exception. Blocks are not nested.
+    command may be stuck. What comes within a second of a request is the same request. A request is waiting until the
+    command accepts it, because a library may swallow the exception. Blocks are not nested.
     """
 
     def __init__(self) -> None:
         self._is_allowed = self._is_waiting = False
+        self._received_at = -inf
 
     @contextmanager
     def handled(self) -> Iterator[None]:
@@ -109,6 +104,10 @@ class Interruptions:
             yield
 
     def _receive(self, *_: object) -> None:
+        now = time.monotonic()
+        if now < self._received_at + _SAME_REQUEST:
+            return
+        self._received_at = now
         is_second, self._is_waiting = self._is_waiting, True
         if self._is_allowed or is_second:
             self._is_allowed = False

@@ -1,5 +1,6 @@
 """`wgpr stream --nmea`: rows of an echo sounder, from a serial port, from the network, from a file or from a pipe."""
 
+import os
 import socket
 import sys
 import time
@@ -83,10 +84,17 @@ def _opened(address: str, session: Session) -> Iterator[Iterator[list[Piece]]]:
             inform(f"reading {address}; Ctrl-C ends it and saves the map")
             yield _received(lambda: port.read(max(1, port.in_waiting)), session)
     else:
-        with session.interruptions.allowed():  # a named pipe opens when somebody writes to it
-            file = open(address, "rb")  # noqa: SIM115
-        with file:
+        with open(address, "rb", opener=_open_at_once) as file:
             yield _of_file(file.fileno(), session)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, also a named pipe that nobody writes to. It is `read_piece` that waits for the writer."""
+    if sys.platform == "win32":
+        return os.open(path, flags)
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _of_file(descriptor: int, session: Session) -> Iterator[list[Piece]]:

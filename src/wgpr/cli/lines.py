@@ -17,6 +17,8 @@ from wgpr.io.sources import number as parse_number
 _CHUNK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
 _MOST_COLUMNS = 20_000
+# Seconds after which it is seen that another thread has received a signal.
+_PATIENCE = 1.0
 # Lines that are left out with a message of their own.
 _MOST_TOLD = 5
 # A place that lines are read from.
@@ -27,7 +29,8 @@ def read_piece(descriptor: int, interruptions: Interruptions) -> bytes:
     """The next bytes of a pipe, none at its end. Waiting for them can be interrupted, so that none are lost."""
     with interruptions.allowed():
         if sys.platform != "win32":  # there nothing waits for a pipe without reading it
-            select.select([descriptor], [], [])
+            while not select.select([descriptor], [], [], _PATIENCE)[0]:
+                pass
     return os.read(descriptor, _CHUNK_BYTES)
 
 

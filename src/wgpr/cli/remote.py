@@ -119,10 +119,10 @@ class RemoteSession(Session):
 
     def _learn(self, rows: list[Line]) -> None:
         if self.new_map is not None:
-            self._announce()
             if self.recognises_degrees:
-                self.new_map["crs"] = _recognised(self.columns[:-1], rows)
+                self.new_map["crs"], self.recognises_degrees = _recognised(self.columns[:-1], rows), False
             self.create(self.columns[:-1], self.columns[-1], self.parser.weight or None)
+            self._announce()
         last = rows[-1].number
         while part := [row for row in self._unsent[: self._n_together] if row.number <= last]:
             n_before = self.n_rows
@@ -170,15 +170,20 @@ class RemoteSession(Session):
             self._learn(list(self._unsent))
 
     def finish(self) -> None:
-        super().finish()
-        if self._unsent:
-            may_come_again = self.left_out.place == STANDARD_INPUT and not self.force
-            # The service notes a stream with its first request that ends after at least MIN_HEAD rows.
-            n_noted = self._passed.n_rows or len(self._request[0])
-            remedy = f"; it has {format_count(self.n_rows, 'row')} before these" if self.n_rows else ""
-            if may_come_again and n_noted >= MIN_HEAD:
-                remedy = "; send the stream again: known rows are left out"
-            warn(f"{format_count(len(self._unsent), 'row')} may not be at the service{remedy}")
+        try:
+            super().finish()
+        finally:
+            if self._unsent:
+                self._warn_of_unsent()
+
+    def _warn_of_unsent(self) -> None:
+        may_come_again = self.left_out.place == STANDARD_INPUT and not self.force
+        # The service notes a stream with its first request that ends after at least MIN_HEAD rows.
+        n_noted = self._passed.n_rows or len(self._request[0])
+        remedy = f"; it has {format_count(self.n_rows, 'row')} before these" if self.n_rows else ""
+        if may_come_again and n_noted >= MIN_HEAD:
+            remedy = "; send the stream again: known rows are left out"
+        warn(f"{format_count(len(self._unsent), 'row')} may not be at the service{remedy}")
 
     def _answers(self, queries: list[Line]) -> Iterator[str]:
         values = self._values(np.array([query.x for query in queries]))

@@ -221,23 +221,29 @@ class MapWriter:
         If another program has changed the file since it was read, or it cannot be written and the rows are in no
         journal, the map is saved in a temporary folder, and an error says so.
         """
-        with uninterrupted():
-            data, n_rows = model.to_bytes(compact=compact), n_seen(model)
-            try:
-                self._write(data, n_rows)
-            except OSError as error:
-                if self._store is not None and not isinstance(error, FileExistsError):
-                    raise
-                other = Path(tempfile.mkdtemp(prefix="wgpr-")) / self._target.name
-                write_file(other, data)
-                if self._store is not None:
-                    self._store.n_saved = n_rows
-                raise OSError(f"{error}; the map is in {other} instead, move it") from error
-        backup = f"; the old file is {self._backup.name}" if self._backup else ""
-        inform(f"saved: {self.path} ({format_size(len(data))}){backup}")
-        if self._store is not None and self._store.journal.n_rows > n_rows:
-            rest = format_count(self._store.journal.n_rows - n_rows, "row")
-            warn(f"{rest} were not learned and stay in the journal of {self.path.name} for the next run")
+        saved = ""
+        try:
+            with uninterrupted():
+                data = model.to_bytes(compact=compact)
+                self._write_somewhere(data, n_seen(model))
+                backup = f"; the old file is {self._backup.name}" if self._backup else ""
+                saved = f"saved: {self.path} ({format_size(len(data))}){backup}"
+        finally:  # an interruption comes when the file is replaced
+            if saved:
+                inform(saved)
+
+    def _write_somewhere(self, data: bytes, n_rows: int) -> None:
+        """Write the map, or keep it in a temporary folder and raise an error."""
+        try:
+            self._write(data, n_rows)
+        except OSError as error:
+            if self._store is not None and not isinstance(error, FileExistsError):
+                raise
+            other = Path(tempfile.mkdtemp(prefix="wgpr-")) / self._target.name
+            write_file(other, data)
+            if self._store is not None:
+                self._store.n_saved = n_rows
+            raise OSError(f"{error}; the map is in {other} instead, move it") from error
 
     def _write(self, data: bytes, n_rows: int) -> None:
         if _version(self._target) != self._version:
@@ -255,10 +261,14 @@ class MapWriter:
         self._version, self._has_written = _version(self._target), True
 
     def close(self) -> None:
-        """Close the journal, and remove it if all of its rows are saved."""
-        if self._store is not None:
-            self._store.close(remove=self._store.journal.n_rows <= self._store.n_saved)
-            self._store = None
+        """Close the journal, and remove it if all of its rows are saved. Otherwise a warning says how many it keeps."""
+        if self._store is None:
+            return
+        store, self._store = self._store, None
+        n_left = store.journal.n_rows - store.n_saved
+        store.close(remove=n_left <= 0)
+        if n_left > 0:
+            warn(f"{self.path} lacks {format_count(n_left, 'row')}, which its journal keeps for the next run")
 
 
 def _version(path: Path) -> tuple[int, ...] | None:

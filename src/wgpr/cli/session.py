@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
@@ -259,7 +258,7 @@ class StreamSession(Session):
 
     The scores do not depend on how many lines arrive at once.
 
-    writer : of the map; None if it is not saved; save_every : seconds between two savings.
+    writer : of the map and its journal; save_every : seconds between two savings.
     crs : coordinate reference system of a new map, as the user says.
     """
 
@@ -269,7 +268,7 @@ class StreamSession(Session):
         parser: LineParser,
         half_width: float,
         report_every: int,
-        writer: MapWriter | None = None,
+        writer: MapWriter,
         save_every: float = 60.0,
         crs: str = "",
     ) -> None:
@@ -297,7 +296,7 @@ class StreamSession(Session):
     def process(self, lines: Sequence[Line]) -> Iterator[str]:
         """Learn the rows, which are written to the journal at once, and yield an answer to each query."""
         rows = [line for line in lines if line.y is not None]
-        if rows and self._writer is not None:
+        if rows:
             values, weights = self._arrays(rows)
             kept = values if weights is None else np.column_stack([values, weights])
             tables = self._passed.noted(self._passed.n_rows)
@@ -325,9 +324,8 @@ class StreamSession(Session):
     def catch_up(self) -> None:
         n_before = n_seen(self.model)
         try:
-            if self._writer is not None:
-                with self.interruptions.allowed():  # the rows stay in the journal
-                    self._writer.catch_up(self.model)
+            with self.interruptions.allowed():  # the rows stay in the journal
+                self._writer.catch_up(self.model)
         finally:
             self.n_rows += n_seen(self.model) - n_before
 
@@ -337,14 +335,13 @@ class StreamSession(Session):
         finally:
             if self.n_rows:
                 self._save(is_last=True)
-            elif self._writer is not None and not self._writer.has_map:
-                inform("there were no rows: no map is saved")
+            elif not self._writer.has_map:
+                inform("no rows were learned: no map is saved")
 
     def _save(self, *, is_last: bool) -> None:
-        if self._writer is not None:
-            before, self._noted = self._noted, self._writer.kept_tables
-            note_tables(self.model, self._noted, replaced=before)
-            (self._writer.save if is_last else self._writer.checkpoint)(self.model)
+        before, self._noted = self._noted, self._writer.kept_tables
+        note_tables(self.model, self._noted, replaced=before)
+        (self._writer.save if is_last else self._writer.checkpoint)(self.model)
         self._n_saved, self._saved_at = self.n_rows, time.monotonic()
 
     def _learn(self, rows: list[Line]) -> None:
@@ -355,9 +352,7 @@ class StreamSession(Session):
             part, rows = rows[:n_rows], rows[n_rows:]
             n_before = n_seen(self.model)
             try:
-                with (
-                    nullcontext() if self._writer is None else self.interruptions.allowed()
-                ):  # the journal has the rows
+                with self.interruptions.allowed():  # the journal has the rows
                     self._forecasts.learn(self.model, *self._arrays(part), self.columns)
             finally:  # an interruption may come when they are just learned
                 self.n_rows += n_seen(self.model) - n_before
