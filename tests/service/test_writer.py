@@ -14,9 +14,9 @@ import pytest
 
 from live_maps import PAPER, SURVEY, direct_bytes, survey_rows
 from streams import assert_same_learning, assert_same_map_files, queries
-from wgpr.io.changes import StateReceiver, StateSender
 from wgpr.io.rows import learn_rows
 from wgpr.service import writer as writer_module
+from wgpr.service.changes import StateReceiver, StateSender
 from wgpr.service.definition import Definition
 from wgpr.service.writer import Close, Failed, Learn, Learned, Open, Save, Saved, Writer
 

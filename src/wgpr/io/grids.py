@@ -32,6 +32,8 @@ MOST_NODES = 50_000_000
 # Nodes are predicted in pieces: a prediction needs far more memory than its result.
 _PIECE = 2**16
 _DEFAULT_NODES = 40_000
+# What a grid has beyond the data on each side, as a fraction of their range.
+_MARGIN = 0.02
 # The largest ratio of two ranges for which cells are square by default: with the same unit, and without units.
 _LARGEST_RATIO, _LARGEST_RATIO_WITHOUT_UNITS = 100.0, 8.0
 _CF_AXES = {LONGITUDE: ("longitude", "degrees_east"), LATITUDE: ("latitude", "degrees_north")}
@@ -255,14 +257,11 @@ def varying_columns(model: "EnsembleRegressor", at: Fixed | None = None) -> list
     return sorted(varying, key=lambda column: not Label.parsed(names[column]).is_one_of(LONGITUDE, EASTING))
 
 
-def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None, margin: float = 0.02) -> tuple[float, ...]:
-    """The range of the data: two numbers for each input that is not in `at`.
-
-    margin : added on each side, as a fraction of the range.
-    """
+def default_region(model: "EnsembleRegressor", *, at: Fixed | None = None) -> tuple[float, ...]:
+    """The range of the data, a little wider: two numbers for each input that is not in `at`."""
     low, high = user_bounds(model)[:, varying_columns(model, at)]
     around_a_constant = np.maximum(1.0, 0.01 * np.abs(low))
-    wider = np.where(high > low, margin * (high - low), around_a_constant)
+    wider = np.where(high > low, _MARGIN * (high - low), around_a_constant)
     return tuple(np.stack([low - wider, high + wider], axis=1).ravel().tolist())
 
 

@@ -47,9 +47,6 @@ class Problems:
         number, first = self.counts.get(reason, (0, line))
         self.counts[reason] = number + 1, first
 
-    def __getitem__(self, reason: Reason) -> int:
-        return self.counts.get(reason, (0, 0))[0]
-
     def sentences(self, place: str, row: str) -> list[str]:
         """One for each reason. place : the file; row : what a number counts in it."""
         return [

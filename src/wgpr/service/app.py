@@ -114,7 +114,6 @@ def create_app(catalogue: Catalogue, *, token: str | None = None, origins: Seque
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.catalogue = catalogue
     for routes in (_add_maps, _add_rows, _add_grids, _add_files, _add_operations):
         routes(app, catalogue)
     app.include_router(live_routes(catalogue))

@@ -25,13 +25,13 @@ import numpy as np
 
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.changes import StateReceiver
 from wgpr.io.codec import learned_tables
 from wgpr.io.coordinates import Coordinates, coordinates
 from wgpr.io.files import lock_of, locked, sync_folder
 from wgpr.io.journal import Entry, JournalFailedError, JournalFullError, KeyConflictError, Receipt, Record
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
 from wgpr.io.store import JOURNAL, SNAPSHOT, Store
+from wgpr.service.changes import StateReceiver
 from wgpr.service.definition import Definition
 from wgpr.service.errors import ServiceError, too_busy
 from wgpr.service.logs import log

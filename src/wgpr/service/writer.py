@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, cast
 from wgpr.ensemble.answers import PosteriorCache
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
 from wgpr.gp.linalg import Array
-from wgpr.io.changes import StateSender
 from wgpr.io.maps import load
 from wgpr.io.rows import Forecasts, knows_rows_at_once, n_seen
+from wgpr.service.changes import StateSender
 from wgpr.service.definition import Definition
 from wgpr.service.limits import limit_caches
 from wgpr.service.process import StartedProcess, start_process
