@@ -123,7 +123,10 @@ def _open_lock(lock: Path, flags: int = 0) -> int:
 
 
 def _try_lock(descriptor: int, lock: Path) -> bool:
-    """Whether the lock was taken; not if another process has just released it and removed the file."""
+    """Whether the lock was taken; not if another process has just released it and removed the file.
+
+    NFS takes no lock by a descriptor for reading (EBADF). The file is there, so that another user may hold it.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -136,5 +139,5 @@ def _try_lock(descriptor: int, lock: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(lock))
     except (BlockingIOError, PermissionError, FileNotFoundError):
         return False
-    except OSError:  # the file system has no locks
-        return True
+    except OSError as error:  # otherwise the file system has no locks
+        return error.errno != errno.EBADF
