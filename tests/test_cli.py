@@ -261,8 +261,20 @@ def test_evaluate_gives_the_scores(wgpr, fitted_map):
     assert (code, scores["rows"]) == (0, 60)
     assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
     assert scores["smse"] == pytest.approx(np.mean(errors**2) / np.var(frame["depth"]))
+    assert scores["mean_error"] == pytest.approx(-np.mean(errors))
     code, text, _ = wgpr("evaluate", fitted_map, "other.csv")
-    assert all(name in text for name in ("RMSE", "MAE", "SMSE", "NLPD", "CRPS", "coverage"))
+    assert all(name in text for name in ("RMSE", "MAE", "mean error", "SMSE", "NLPD", "CRPS", "coverage"))
+
+
+def test_evaluate_tells_a_target_that_cannot_be_right(wgpr, fitted_map):
+    frame = write_survey("other.csv", 60, seed=7)
+    assert "far outside" not in wgpr("evaluate", fitted_map, "other.csv")[2]
+    frame.loc[[10, 20], "depth"] = -99999
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("evaluate", fitted_map, "bad.csv", "bad.csv")
+    assert (code, said.count("bad.csv, line 12, column 'depth': -99999 is far outside")) == (0, 1), said
+    assert (said.count("far outside"), "(--nodata -99999)" in said) == (1, True), said
+    assert "far outside" not in wgpr("evaluate", fitted_map, "bad.csv", "--nodata", "-99999")[2]
 
 
 def test_evaluate_tells_rows_that_were_learned(wgpr):
