@@ -99,7 +99,7 @@ def grid(
     edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
     is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
@@ -145,7 +145,7 @@ def contours(
     edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
     model = read_map(map_file)
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
