@@ -436,7 +436,8 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "-o", "b.map", "-m", "solar", "--shards", "2"], 2, ["--shards is for the default"]),
         (["fit", "survey.csv", "-o", "b.map", "--decimal", "x"], 2, ["--decimal must be"]),
         (["predict", "survey.csv", "survey.csv"], 1, ["survey.csv", "not a map"]),
-        (["predict", "none.map", "survey.csv"], 1, ["none.map"]),
+        (["predict", "none.map", "survey.csv"], 1, ["there is no none.map; check the name and the folder"]),
+        (["predict", "a.map", "none.csv"], 1, ["no file matches none.csv; check the name and the folder"]),
         (["predict", "a.map", "survey.csv", "--level", "95"], 2, ["--level"]),
         (["predict", "a.map", "survey.csv", "-o", "answers.xls"], 2, ["answers.xls", ".csv"]),
         (["predict", "a.map", "other.csv"], 1, ["lon", "east", "--x"]),
@@ -1462,7 +1463,7 @@ def test_a_folder_that_cannot_be_written_is_named(wgpr, fitted_map, monkeypatch,
     monkeypatch.setattr(os, "access", lambda path, mode, access=os.access: path != folder and access(path, mode))
     ending = {"fit": "map", "predict": "csv", "grid": "nc", "plot": "png"}[command[0]]
     code, _, said = wgpr(*command, "-o", f"safe/out.{ending}")
-    assert (code, said) == (1, f"wgpr: nothing can be written to {folder}; save out.{ending} elsewhere\n")
+    assert (code, said) == (1, f"wgpr: nothing can be written to {folder}; save out.{ending} elsewhere (-o)\n")
 
 
 @pytest.mark.parametrize("command", [("demo", "--quick", "-o"), ("serve",)])

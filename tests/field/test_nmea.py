@@ -286,6 +286,7 @@ def test_a_log_says_what_it_lacks(wgpr, texts, fault):
         file.write(b"".join(map(sentence, texts)))
     code, _, told = wgpr("fit", "a.nmea", "-o", "lake.map")
     assert (code, f"a.nmea {fault}; " in told, "guessed" in told) == (1, True, False)
+    assert "; give a log with positions and depths; nothing was learned" in told
 
 
 def test_a_log_that_lacks_depths_is_told_beside_others(wgpr):

@@ -132,7 +132,7 @@ def test_lines_inside_of_a_polygon(wgpr, west):
         (["--points", "3", "--spacing", "5m"], "--spacing is for --lines"),
         (["--points", "3"], "name an output"),
         (["--points", "3", "-o", "a.kml"], "must end with"),
-        (["--points", "3", "-o", "a.plan"], "--crs"),
+        (["--points", "3", "-o", "a.plan"], "say it with wgpr update MAP --crs, or"),
         (["--points", "2000", "-o", "a.csv"], "--points must be at most 1,000"),
         (["--lines", "3", "--spacing", "-5", "-o", "a.csv"], "--spacing must be a number above 0, or a length with"),
         (["--budget", "5km", "-o", "a.csv"], "--budget and --from belong together"),

@@ -205,7 +205,7 @@ def check_map_output(output: Path, *inputs: Path | str) -> None:
 
 def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ()) -> None:
     """Raise an error unless the output can be written, has one of the `endings`, and is none of the input files."""
-    check_destination(output)
+    check_destination(output, option="-o")
     if endings and output.suffix.lower() not in endings:
         raise UsageError(f"{output} cannot be written; its name must end with {' or '.join(endings)}")
     for path in inputs:

@@ -160,7 +160,8 @@ class Table:
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
             files = ", ".join("standard input" if path == "-" else path for path in self.paths)
-            raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give a file with rows of numbers")
+            wanted = "a log with positions and depths" if self.is_log else "a file with rows of numbers"
+            raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give {wanted}")
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int, place: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
@@ -201,7 +202,9 @@ def expand(patterns: Iterable[str]) -> list[str]:
         paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
             is_word = not set(pattern) & set("./\\*?[")
-            remedy = "separate names of columns by commas (--x east,north)" if is_word else "check it"
+            remedy = (
+                "separate names of columns by commas (--x east,north)" if is_word else "check the name and the folder"
+            )
             raise TableError(f"no file matches {pattern}; {remedy}")
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
     return found
