@@ -53,7 +53,8 @@ def with_scores(page: str, scores: dict[str, float]) -> str:
     """The page with other numbers in its table of scores."""
     for name, value in scores.items():
         text = f"{value:.1%}" if name == "coverage" else f"{value:#.5g}"
-        page = re.sub(rf"^\| ({name}) \| [^|]* \|", rf"| \1 | {text} |", page, flags=re.MULTILINE | re.IGNORECASE)
+        row = re.compile(rf"^\| ({name.replace('_', ' ')}) \| [^|]* \|", re.MULTILINE | re.IGNORECASE)
+        page = row.sub(rf"| \1 | {text} |", page)
     return re.sub(r"(as the boat does: an RMSE of) [\d.]+ m", rf"\1 {scores['rmse']:.3f} m", page)
 
 

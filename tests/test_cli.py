@@ -261,8 +261,20 @@ def test_evaluate_gives_the_scores(wgpr, fitted_map):
     assert (code, scores["rows"]) == (0, 60)
     assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
     assert scores["smse"] == pytest.approx(np.mean(errors**2) / np.var(frame["depth"]))
+    assert scores["mean_error"] == pytest.approx(-np.mean(errors))
     code, text, _ = wgpr("evaluate", fitted_map, "other.csv")
-    assert all(name in text for name in ("RMSE", "MAE", "SMSE", "NLPD", "CRPS", "coverage"))
+    assert all(name in text for name in ("RMSE", "MAE", "mean error", "SMSE", "NLPD", "CRPS", "coverage"))
+
+
+def test_evaluate_tells_a_target_that_cannot_be_right(wgpr, fitted_map):
+    frame = write_survey("other.csv", 60, seed=7)
+    assert "far outside" not in wgpr("evaluate", fitted_map, "other.csv")[2]
+    frame.loc[[10, 20], "depth"] = -99999
+    frame.to_csv("bad.csv", index=False)
+    code, _, said = wgpr("evaluate", fitted_map, "bad.csv", "bad.csv")
+    assert (code, said.count("bad.csv, line 12, column 'depth': -99999 is far outside")) == (0, 1), said
+    assert (said.count("far outside"), "(--nodata -99999)" in said) == (1, True), said
+    assert "far outside" not in wgpr("evaluate", fitted_map, "bad.csv", "--nodata", "-99999")[2]
 
 
 def test_evaluate_tells_rows_that_were_learned(wgpr):
@@ -416,19 +428,23 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["fit", "survey.csv", "-o", "nowhere/b.map"], 1, ["nowhere"]),
         (["fit", "survey.csv"], 2, ["--output"]),
         (["fit", "survey.csv", "-o", "b.map", "-s", "treshold=3"], 2, ["treshold", "threshold"]),
-        (["fit", "survey.csv", "-o", "b.map", "-s", "threshold=-3"], 2, ["threshold", "-3"]),
+        (["fit", "survey.csv", "-o", "b.map", "-s", "threshold=-3"], 2, ["--set threshold must be", "-3"]),
         (["fit", "survey.csv", "-o", "b.map", "-s", "nonsense"], 2, ["NAME=VALUE"]),
+        (["fit", "survey.csv", "-o", "b.map", "-s", r"prefix\1(=3"], 2, ["prefix"]),
         (["fit", "survey.csv", "-o", "b.map", "-s", "batch_size=9"], 2, ["batch_size=9", "-s threshold=1"]),
         (["fit", "survey.csv", "-o", "b.map", "-m", "kriging"], 2, ["kriging", "solar"]),
         (["fit", "survey.csv", "-o", "b.map", "-m", "solar", "--shards", "2"], 2, ["--shards is for the default"]),
-        (["fit", "survey.csv", "-o", "b.map", "--decimal", "x"], 2, ["decimal"]),
+        (["fit", "survey.csv", "-o", "b.map", "--decimal", "x"], 2, ["--decimal must be"]),
         (["predict", "survey.csv", "survey.csv"], 1, ["survey.csv", "not a map"]),
-        (["predict", "none.map", "survey.csv"], 1, ["none.map"]),
+        (["predict", "none.map", "survey.csv"], 1, ["there is no none.map; check the name and the folder"]),
+        (["predict", "a.map", "none.csv"], 1, ["no file matches none.csv; check the name and the folder"]),
         (["predict", "a.map", "survey.csv", "--level", "95"], 2, ["--level"]),
         (["predict", "a.map", "survey.csv", "-o", "answers.xls"], 2, ["answers.xls", ".csv"]),
         (["predict", "a.map", "other.csv"], 1, ["lon", "east", "--x"]),
         (["grid", "a.map", "--region", "1,2,x", "-o", "a.nc"], 2, ["1,2,x"]),
-        (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 2, ["region"]),
+        (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 2, ["--region must be"]),
+        (["grid", "a.map", "--region", "5,1,0,1", "-o", "a.nc"], 2, ["--region must go"]),
+        (["grid", "a.map", "--spacing", "-5", "-o", "a.nc"], 2, ["--spacing must be a number above 0", "500m"]),
         (["grid", "a.map", "--spacing", "1e-9", "-o", "a.nc"], 2, ["spacing"]),
         (["grid", "a.map", "-o", "a.png"], 2, [".nc"]),
         (["plot", "a.map", "-o", "a.xyz"], 2, ["a.xyz"]),
@@ -446,6 +462,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["apply", "a.map", "a.map", "-o", "b.map"], 1, ["a.map is no difference", "wgpr diff"]),
         (["evaluate", "folder", "survey.csv"], 1, ["folder is a folder", "MAP", "map file"]),
         (["serve", "a.map"], 2, ["a.map is a file", "FOLDER"]),
+        (["serve", "maps", "--host", "0.0.0.0"], 2, ["--host 0.0.0.0 can be reached", "--token-file"]),
         (["merge", "a.map", "-o", "b.map"], 2, ["MAP", "twice"]),
         (["merge", "a.map", "none.map", "-o", "b.map"], 1, ["none.map"]),
         (["merge", "a.map", "a.map", "-o", "a.map"], 2, ["overwritten"]),
@@ -453,10 +470,10 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["grid", "a.map", "--at", "east=1", "--at", "1=2", "-o", "a.nc"], 2, ["--at gives 1 twice", "once"]),
         (["grid", "a.map", "--at", "up=1", "-o", "a.nc"], 2, ["up", "north"]),
         (["grid", "a.map", "--at", "north=1,2", "-o", "a.nc"], 2, ["--at must be", "one number"]),
-        (["grid", "a.map", "--spacing", "0", "-o", "a.nc"], 2, ["spacing", "above 0"]),
-        (["plot", "a.map", "--spacing", "0", "-o", "a.png"], 2, ["spacing", "above 0"]),
+        (["grid", "a.map", "--spacing", "0", "-o", "a.nc"], 2, ["--spacing must be above 0"]),
+        (["plot", "a.map", "--spacing", "0", "-o", "a.png"], 2, ["--spacing must be above 0"]),
         (["fit", "survey.csv", "--nodata", "none", "-o", "b.map"], 2, ["--nodata"]),
-        (["fit", "survey.csv", "--missing", "maybe", "-o", "b.map"], 2, ["missing", "skip"]),
+        (["fit", "survey.csv", "--missing", "maybe", "-o", "b.map"], 2, ["--missing must be", "skip"]),
         (["stream", "a.map", "--level", "0"], 2, ["--level"]),
         (["stream", "a.map", "--x", "east"], 2, ["--x", "2 inputs"]),
         (["stream", "a.map", "--x", "lon,lat"], 2, ["--x lon, lat", "east, north", "--force"]),
@@ -1446,7 +1463,7 @@ def test_a_folder_that_cannot_be_written_is_named(wgpr, fitted_map, monkeypatch,
     monkeypatch.setattr(os, "access", lambda path, mode, access=os.access: path != folder and access(path, mode))
     ending = {"fit": "map", "predict": "csv", "grid": "nc", "plot": "png"}[command[0]]
     code, _, said = wgpr(*command, "-o", f"safe/out.{ending}")
-    assert (code, said) == (1, f"wgpr: nothing can be written to {folder}; save out.{ending} elsewhere\n")
+    assert (code, said) == (1, f"wgpr: nothing can be written to {folder}; save out.{ending} elsewhere (-o)\n")
 
 
 @pytest.mark.parametrize("command", [("demo", "--quick", "-o"), ("serve",)])

@@ -1,12 +1,15 @@
 """Rows that `wgpr stream` and `wgpr update` have taken are in a journal beside the map until they are saved."""
 
+import errno
 import os
 import signal
+import sys
 import time
 from functools import cache
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -808,6 +811,15 @@ def test_whether_a_lock_is_held_is_known_without_taking_it(tmp_path):
     lock.touch()  # left by a process that was killed
     assert not is_locked(lock)
     assert lock.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other locks")
+@pytest.mark.parametrize(("number", "may_be_held"), [(errno.EBADF, True), (errno.ENOLCK, False)])
+def test_a_lock_that_nfs_does_not_tell_may_be_held(tmp_path, monkeypatch, number, may_be_held):
+    lock = tmp_path / "lock"
+    lock.touch()
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, os.strerror(number))))
+    assert is_locked(lock) == may_be_held
 
 
 def test_frames_have_the_names_of_the_map(wgpr):

@@ -757,7 +757,7 @@ def test_foreign_files_are_told_apart(tmp_path):
         path.write_bytes(data)
         with pytest.raises(MapError, match=message):
             load(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*nothing\.map; check the name and the folder"):
         load(tmp_path / "nothing.map")
 
 

@@ -535,7 +535,7 @@ def test_expand_sorts_as_people_do(tmp_path, monkeypatch):
     assert expand(["line*.csv"]) == ["line1.csv", "line2.csv", "line10.csv"]
     assert expand(["b.txt", "-", "a[1].csv", "**/b.*"]) == ["b.txt", "-", "a[1].csv", "b.txt"]
     for pattern in ("none*.csv", "nowhere.csv", "surveys/*", "surveys/monday"):
-        with pytest.raises(TableError, match=r"no file matches .*; check it"):
+        with pytest.raises(TableError, match=r"no file matches .*; check the name and the folder"):
             expand([pattern])
     with pytest.raises(TableError, match="separate names of columns by commas"):
         expand(["north"])  # wgpr fit a.csv --x east north

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,6 +287,7 @@ def test_a_log_says_what_it_lacks(wgpr, texts, fault):
         file.write(b"".join(map(sentence, texts)))
     code, _, told = wgpr("fit", "a.nmea", "-o", "lake.map")
     assert (code, f"a.nmea {fault}; " in told, "guessed" in told) == (1, True, False)
+    assert "; give a log with positions and depths; nothing was learned" in told
 
 
 def test_a_log_that_lacks_depths_is_told_beside_others(wgpr):
@@ -305,6 +307,30 @@ def test_fit_learns_a_log_and_tells_what_it_left_out(wgpr):
     for reason, number in reasons.items():
         assert re.search(rf"a\.nmea: left out {number} \w+ {re.escape(reason.fault)} \(first: line \d+\)", told)
     assert abs(load("lake.map").n_samples_seen_ - n_depths) <= 2
+
+
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_a_log_is_converted_for_a_map_in_another_system(wgpr, is_pipe):
+    pyproj = pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
+    text = b"".join(sentence(text) for _, _, text in logs.whole_log(1400))
+    Path("b.nmea").write_bytes(text)
+    (rows,) = [chunk.values for chunk in Table(["b.nmea"]).chunks()]
+    east, north = pyproj.Transformer.from_crs(4326, 32618, always_xy=True).transform(rows[:, 0], rows[:, 1])
+    frame = pd.DataFrame({"north": north, "east": east, "depth": rows[:, 2]})
+    frame[:200].to_csv("a.csv", index=False)
+    frame[200:].to_csv("b.csv", index=False)
+    columns = ["--x", "north,east", "--y", "depth"]
+    assert wgpr("fit", "a.csv", *columns, "--crs", "EPSG:32618", "-o", "a.map", *QUICK)[0] == 0
+    assert wgpr("update", "a.map", "b.csv", "-o", "b.map")[0] == 0
+    log, stdin = ("-", text.decode()) if is_pipe else ("b.nmea", "")
+    code, _, told = wgpr("update", "a.map", log, "--skip", 200, "-o", "log.map", stdin=stdin)
+    assert (code, "converted from EPSG:4326 to EPSG:32618" in told) == (0, True), told
+    expected, found = load("b.map"), load("log.map")
+    assert found.n_samples_seen_ == len(rows)
+    X = expected.pseudo_inputs_[0]
+    places = pd.DataFrame(X, columns=expected.feature_names_in_)
+    assert found.predict(places) == pytest.approx(expected.predict(places), abs=0.01)
+    assert wgpr("evaluate", "a.map", log, stdin=stdin)[0] == 0
 
 
 def test_a_log_is_read_from_a_pipe(wgpr, monkeypatch):

@@ -212,13 +212,17 @@ def test_rows_after_an_early_answer_are_collected_too():
 
 
 @pytest.mark.usefixtures("here")
-def test_a_folder_is_empty_again_after_closing(tmp_path):
-    X, y = survey(300)
-    with ShardedRegressor(n_shards=2, folder=tmp_path / "fleet") as fleet:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_is_as_before_after_closing(tmp_path, is_there):
+    X, y, folder = *survey(300), tmp_path / "fleet"
+    if is_there:
+        folder.mkdir()
+    with ShardedRegressor(n_shards=2, folder=folder) as fleet:
         fleet.fit(X, y)
-        assert os.listdir(tmp_path / "fleet")
+        assert os.listdir(folder)
         fleet.fit(X, y)
-    assert not os.listdir(tmp_path / "fleet")
+    assert folder.exists() == is_there
+    assert not is_there or not os.listdir(folder)
 
 
 def test_many_rows_at_once_are_sent_in_parcels(here, monkeypatch):
@@ -314,8 +318,9 @@ def test_the_command_learns_in_shards(wgpr, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "threads"], "engine must be"),
-        (["--address", "auto"], "address is for"),
+        (["--engine", "threads"], "--engine must be processes or ray, got 'threads'"),
+        (["--address", "auto"], "--address is for --engine ray"),
+        (["--shards", 2, "--folder", "nowhere/fleet"], "nowhere; make it, or name another"),
         (["--engine", "ray", "--address", "auto"], "needs a folder"),
         (["--shards", 2, "-m", "lgpr"], "--shards is for the default method"),
         (["--shards", 0], "shards"),
@@ -328,7 +333,7 @@ def test_the_command_names_a_wrong_option(wgpr, tmp_path, monkeypatch, options, 
     code, _, told = wgpr("fit", "survey.csv", "--x", "east", "--y", "depth", "-o", "lake.map", *options)
     assert code == 2
     assert message in told
-    assert not Path("lake.map").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["survey.csv"]
 
 
 # Settings and bad input

@@ -133,8 +133,8 @@ def test_a_bad_cell_is_named_by_line_and_column(kind, text, line, column, fault)
 
 BAD_TABLES = {
     "no rows": (CSV, HEAD, "the body has no rows"),
-    "nothing": (CSV, "", "column 'east' is not in the first line"),
-    "no lines": (LINES, "\n\n", "the body has no rows"),
+    "nothing": (CSV, "", "the body is empty; send at least one row"),
+    "no lines": (LINES, "\n\n", "the body is empty"),
     "empty lists": (COLUMNS, '{"east": [], "north": [], "depth": []}', "the body has no rows"),
     "no column": (CSV, "east,depth\n1,2\n", "column 'north' is not in the first line"),
     "column twice": (CSV, "east,north,depth,east\n1,2,3,4\n", "column 'east' is twice in the first line"),

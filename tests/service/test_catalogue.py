@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -178,8 +179,14 @@ def test_a_creation_goes_on_when_its_time_is_up(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("No space")])
-def test_a_creation_that_fails_when_the_client_has_left_is_logged(tmp_path, monkeypatch, caplog, error):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (ValueError("44.5, -76.3 is no place"), "ValueError"),  # the log has no data of maps
+    ],
+)
+def test_a_creation_that_fails_when_the_client_has_left_is_logged(tmp_path, monkeypatch, caplog, error, told):
     def create(*_):
         time.sleep(0.3)
         raise error
@@ -194,7 +201,7 @@ def test_a_creation_that_fails_when_the_client_has_left_is_logged(tmp_path, monk
     with caplog.at_level(logging.WARNING, logger="wgpr.service"):
         asyncio.run(scenario())
     (values,) = [record.values for record in caplog.records if record.message == "change"]
-    assert (values["map"], "No space" in values["error"]) == ("lake", True)
+    assert (values["map"], values["error"]) == ("lake", told)
 
 
 def test_a_service_that_stops_finishes_its_deletions(tmp_path, monkeypatch):
@@ -215,7 +222,7 @@ def test_a_service_that_stops_finishes_its_deletions(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path):
+def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path, caplog):
     async def scenario():
         async with opened(tmp_path) as catalogue:
             for name in ("lake", "other"):
@@ -227,8 +234,10 @@ def test_a_reply_that_cannot_be_read_fails_its_map_alone(tmp_path):
             await learned(catalogue["other"], ROWS[10:])
             assert_served(catalogue["other"], ROWS)
 
-    asyncio.run(scenario())
+    with caplog.at_level(logging.WARNING, logger="wgpr.service"):
+        asyncio.run(scenario())
     assert Journal.open(tmp_path / "lake" / JOURNAL).n_rows == 20
+    assert [record.values["error"] for record in caplog.records if record.message == "writer"] == ["AttributeError"]
 
 
 def test_maps_are_made_once(tmp_path):
@@ -262,6 +271,33 @@ def test_no_map_is_made_on_a_full_disk(tmp_path):
             assert [path.name for path in tmp_path.iterdir()] == [".lock"]
             assert await catalogue.create("lake", SURVEY)
             await learned(catalogue["lake"], ROWS[:10])
+
+    asyncio.run(scenario())
+
+
+def test_a_map_that_cannot_be_opened_leaves_nothing(tmp_path, monkeypatch):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            with monkeypatch.context() as patch:
+                patch.setattr(catalogue_module, "open_folder", Mock(side_effect=BlockingIOError("a wgpr is writing")))
+                with pytest.raises(ServiceError, match="a wgpr is writing") as busy:
+                    await catalogue.create("lake", SURVEY)
+            assert busy.value.status_code == 409
+            assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+            assert await catalogue.create("lake", SURVEY)
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_is_no_map_stays(tmp_path):
+    async def scenario():
+        async with opened(tmp_path) as catalogue:
+            (tmp_path / "lake").mkdir()
+            (tmp_path / "lake" / "notes").touch()
+            with pytest.raises(ServiceError, match=r"there is a folder lake already, .*; move it away, or") as conflict:
+                await catalogue.create("lake", SURVEY)
+            assert conflict.value.status_code == 409
+        assert (tmp_path / "lake" / "notes").exists()
 
     asyncio.run(scenario())
 

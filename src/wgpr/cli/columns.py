@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from wgpr.cli.console import inform
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.io.coordinates import coordinates, short_name
 from wgpr.io.grids import input_names, target_name
@@ -64,8 +65,11 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
     """As the user says; otherwise by the map's names or, in a table without names, by place."""
     expected, known = input_names(model), coordinates(model)
     if table.crs and known is not None and short_name(table.crs) != known.name:
-        remedy = "convert them with geopandas (to_crs), or fit a map of their own"
-        raise TableError(f"the data are in {short_name(table.crs)}, and the map is in {known.name}; {remedy}")
+        if not table.is_log:
+            remedy = "convert them with geopandas (to_crs), or fit a map of their own"
+            raise TableError(f"the data are in {short_name(table.crs)}, and the map is in {known.name}; {remedy}")
+        inform(f"positions of the log are converted from {short_name(table.crs)} to {known.name}")
+        table.convert_logs(known)
     if x and len(x) != len(expected):
         raise TableError(f"--x names {len(x)} columns in place of {len(expected)}: {', '.join(expected)}")
     if x or set(expected) <= set(table.names):

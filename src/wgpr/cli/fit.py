@@ -57,6 +57,7 @@ def fit(
 
     model = make_estimator(method, setting)
     require_weights(model, weight)
+    opt.check_fleet(engine, address, folder)
     opt.check_map_output(output, *expand(data))
     with map_writer(output) as writer, fleet_of(model, shards, engine, address, folder) as fleet:
         table = open_table(data, tables)

@@ -23,14 +23,12 @@ class Length(NamedTuple):
 
     @classmethod
     def parsed(cls, option: str, text: str) -> Self:
-        found = re.fullmatch(rf"\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*({'|'.join(_METRES)}|)\s*", text, re.IGNORECASE)
+        found = re.fullmatch(rf"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*({'|'.join(_METRES)}|)\s*", text, re.IGNORECASE)
         try:
             return cls(float(found[1] if found else ""), found[2].lower() if found else "")
         except ValueError as error:
-            raise UsageError(
-                f"{option} must be a number, or a length with one of the units {', '.join(_METRES)}, such as 500m; "
-                f"got {text!r}"
-            ) from error
+            wanted = f"a number above 0, or a length with one of the units {', '.join(_METRES)}, such as 500m"
+            raise UsageError(f"{option} must be {wanted}; got {text!r}") from error
 
     def in_unit_of(self, option: str, model: EnsembleRegressor, column: int) -> float:
         """In the unit of an input of the model: metres if the map has a reference system."""

@@ -19,6 +19,9 @@ from wgpr.labels import Label
 from wgpr.planning.files import FORMATS, check_format, read_expectation, read_polygons, write_plan
 from wgpr.planning.plan import Plan, mean_std, plan
 
+# What arguments of `plan` are called here.
+_OPTIONS = {name: f"--{name}" for name in ("points", "lines", "spacing", "budget", "inside")} | {"start": "--from"}
+
 
 def next(
     map_file: opt.MapFile,
@@ -83,7 +86,7 @@ def next(
     if output is None:
         raise UsageError(f"name an output with -o; it may end with {', '.join(FORMATS)}")
     learn_waiting_rows(model)
-    with progress_bar("planning", 100 if budget else 0) as bar, opt.errors_of_usage(start="--from", budget="--budget"):
+    with progress_bar("planning", 100 if budget else 0) as bar, opt.errors_of_usage(**_OPTIONS):
 
         def show(part: float) -> None:
             bar(round(100.0 * part), "")

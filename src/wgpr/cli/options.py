@@ -184,6 +184,16 @@ def interval_half_width(level: float) -> float:
     return rows.interval_half_width(level)
 
 
+def check_fleet(engine: str, address: str, folder: Path | None) -> None:
+    """Raise an error unless the options of a fleet belong together, and its folder can be made."""
+    if engine not in ("processes", "ray"):
+        raise UsageError(f"--engine must be processes or ray, got {engine!r}")
+    if address and engine != "ray":
+        raise UsageError("--address is for --engine ray; leave it out, or use that engine")
+    if folder is not None and not address and not (parent := folder.absolute().parent).is_dir():
+        raise UsageError(f"--folder: there is no folder {parent}; make it, or name another")
+
+
 def check_map_output(output: Path, *inputs: Path | str) -> None:
     """Raise an error unless a map can be written there: it must not be named like a table, nor be an input file."""
     from wgpr.io.tables import READABLE
@@ -195,7 +205,7 @@ def check_map_output(output: Path, *inputs: Path | str) -> None:
 
 def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ()) -> None:
     """Raise an error unless the output can be written, has one of the `endings`, and is none of the input files."""
-    check_destination(output)
+    check_destination(output, option="-o")
     if endings and output.suffix.lower() not in endings:
         raise UsageError(f"{output} cannot be written; its name must end with {' or '.join(endings)}")
     for path in inputs:
@@ -204,7 +214,7 @@ def check_output(output: Path, *inputs: Path | str, endings: Sequence[str] = ())
 
 
 @contextmanager
-def errors_of_usage(prefix: str = "", **options: str) -> Iterator[None]:
+def errors_of_usage(prefix: str = "", /, **options: str) -> Iterator[None]:
     """Errors about the arguments of a function are about options here.
 
     options : what an argument is called here, if a message may begin with its name.
@@ -216,5 +226,7 @@ def errors_of_usage(prefix: str = "", **options: str) -> Iterator[None]:
         for in_python, here in _IN_PYTHON.items():
             text = text.replace(in_python, here)
         for name, option in options.items():
-            text = re.sub(rf"^{name}\b", option, text)
+            if re.match(rf"{re.escape(name)}\b", text):
+                text = option + text[len(name) :]
+                break
         raise UsageError(f"{prefix}{text}") from error

@@ -73,7 +73,7 @@ def predict(
     names = [f"{name}_" if name in ANSWER else name for name in input_names(model)]
     chunks = (
         [*chunk.values.T, *answer(model, chunk.values, half_width, latent=latent)]
-        for chunk in _chunks(model, table, columns)
+        for chunk in _chunks(model, table, columns, KnownRange.of_map(model))
     )
     write_table(output, [*names, *ANSWER], chunks)
     if output != "-":
@@ -99,7 +99,7 @@ def grid(
     edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
     is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
@@ -145,7 +145,7 @@ def contours(
     edges, steps = opt.parse_numbers("--region", region), parse_spacing(spacing)
     opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
     model = read_map(map_file)
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         mask = Mask(mask_std, mask_distance)
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
@@ -190,24 +190,43 @@ def evaluate(
     table, model = open_table(data, tables), read_map(map_file)
     columns = columns_of_map(model, table, opt.split_names(x), y or None)
     learn_waiting_rows(model)
-    running, files = RunningScores(), set[str]()
-    for chunk in _chunks(model, table, columns):
+    running, files, sum_of_errors, is_target_told = RunningScores(), set[str](), 0.0, False
+    known = KnownRange.of_map(model)
+    for chunk in _chunks(model, table, columns, known):
         if chunk.file not in files and begins_alike(chunk.values, learned_tables(model)):
             warn(f"{chunk.file} begins with rows that the map has learned, so the scores are too good; use other rows")
         files.add(chunk.file)
-        running.add(chunk.values[:, -1], *predict_one_output(model, named(model, chunk.values[:, :-1])))
+        is_target_told = is_target_told or _warn_of_far_target(chunk, known)
+        mean, std = predict_one_output(model, named(model, chunk.values[:, :-1]))
+        running.add(chunk.values[:, -1], mean, std)
+        sum_of_errors += float((chunk.values[:, -1] - mean).sum())
+    result, mean_error = running.result(), sum_of_errors / running.n_rows
     if as_json:
-        print_json({"rows": running.n_rows, **running.result()._asdict()})
+        print_json({"rows": running.n_rows, **result._asdict(), "mean_error": mean_error})
     else:
-        stdout.print(_scores_table(running.result(), running.n_rows))
+        stdout.print(_scores_table(result, mean_error, running.n_rows))
 
 
-def _scores_table(scores: Scores, n_rows: int) -> TextTable:
+def _warn_of_far_target(chunk: Chunk, known: KnownRange) -> bool:
+    """Warn of the first target of a chunk that is far outside of what the map knows. Returns whether there is one."""
+    column = chunk.values.shape[1] - 1
+    fault = next((fault for fault, _ in known.faults(chunk.values) if fault.column == column), None)
+    if fault is not None:
+        place = f"{chunk.file}, line {chunk.lines[fault.row]}, column {chunk.names[column]!r}"
+        remedy = f"if it stands for no data, leave it out (--nodata {fault.values}), otherwise check the units"
+        warn(f"{place}: {fault.values} is {fault.text}, and the scores count it; {remedy}")
+    return fault is not None
+
+
+def _scores_table(scores: Scores, mean_error: float, n_rows: int) -> TextTable:
     """Scores, each with its meaning."""
     table = TextTable("score", "value", "meaning", title=f"{n_rows:,} rows")
     table.columns[1].justify = "right"
     table.add_row("RMSE", f"{scores.rmse:#.5g}", "root of the mean squared error, in the unit of the target")
     table.add_row("MAE", f"{scores.mae:#.5g}", "mean absolute error")
+    table.add_row(
+        "mean error", f"{mean_error:#.5g}", "mean of observed minus predicted; a tide or another datum shows here"
+    )
     table.add_row("SMSE", f"{scores.smse:#.5g}", "mean squared error over the variance of the target; 1 for its mean")
     table.add_row("NLPD", f"{scores.nlpd:#.5g}", "mean negative log predictive density")
     table.add_row("CRPS", f"{scores.crps:#.5g}", "continuous ranked probability score: MAE of the whole distribution")
@@ -233,10 +252,9 @@ def read_all(table: Table, columns: Sequence[str]) -> Array:
     return np.concatenate([chunk.values for chunk in table.chunks(columns)])
 
 
-def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str]) -> Iterator[Chunk]:
+def _chunks(model: EnsembleRegressor, table: Table, columns: Sequence[str], known: KnownRange) -> Iterator[Chunk]:
     """The chunks of a table, with a progress bar. Places that cannot be right, or are outside of the data, are told."""
-    n_outside, (low, high) = 0, model.bounds_
-    known, is_told = KnownRange.of_map(model), False
+    n_outside, is_told, (low, high) = 0, False, model.bounds_
     with progress_bar("predicting") as show:
         for chunk in table.chunks(columns):
             check_size(chunk)

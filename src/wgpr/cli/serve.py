@@ -66,7 +66,7 @@ def serve(
         from wgpr.service.limits import Limits
         from wgpr.service.logs import log_to_standard_error
 
-        with errors_of_usage():
+        with errors_of_usage(host="--host"):
             address = server.Address(host, port, token, allow_origin)
         log_to_standard_error("INFO" if log else "WARNING")
 

@@ -17,15 +17,16 @@ from wgpr.io.tables import Table, TableFormat, expand
 
 def open_table(files: Sequence[str], options: Mapping[str, Any]) -> Table:
     """Open files as one table. options : arguments of `TableFormat`."""
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(**{name: f"--{name}" for name in options}):
         table_format = TableFormat(**options)
     return Table(expand(files), table_format)
 
 
 def make_estimator(method: str, pairs: Iterable[str]) -> EnsembleRegressor:
     """A new estimator, by `NAME=VALUE` pairs of the command line. All settings are checked."""
-    with opt.errors_of_usage():
-        return new_estimator(method, parse_settings(pairs))
+    given = parse_settings(pairs)
+    with opt.errors_of_usage(**{name: f"--set {name}" for name in given}):
+        return new_estimator(method, given)
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def plot(
     opt.check_output(output, map_file, *expand(data), endings=(".png", ".svg", ".pdf"))
     table, model = open_table(data, tables) if data else None, read_map(map_file)
     fixed = opt.parse_fixed_inputs(at, input_names(model))
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         distances = steps_of(steps, model, fixed)
         if fixed or model.n_features_in_ <= 2:
             plan_grid(model, edges, distances, at=fixed)
@@ -185,7 +185,7 @@ def plot(
         else:
             shown = (read_all(table, inputs_of_map(model, table, places)),)
     learn_waiting_rows(model)
-    with opt.errors_of_usage():
+    with opt.errors_of_usage(region="--region", spacing="--spacing"):
         figure = summary_figure(model, *shown, region=edges, spacing=distances, at=fixed)
     with replace_file(output) as temporary, catch_warnings(action="ignore"):  # a font may lack a letter
         figure.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)

@@ -55,7 +55,7 @@ def estimated_offsets(leaves: Sequence[Sequence[Piece]], names: Sequence[str], r
     _, chains = connected_components(are_linked)
     if len(apart := np.flatnonzero(chains != chains[reference])):
         fault = f"there is no chain of them from {names[apart[0]]} to {names[reference]}"
-        raise ValueError(f"align needs overlaps, and {fault}; leave out align, or this map")
+        raise ValueError(f"align (--align) needs overlaps, and {fault}; leave it out, or this map")
     if n_maps == 1:  # the others are copies of it
         return np.zeros((1, next(iter(chain(*leaves))).territory.data.t.shape[1])), np.zeros(1)
     weights, scale = np.ones(len(regions)), 1.0

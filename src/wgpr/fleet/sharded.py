@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
     _template: WGPRegressor  # what rows must look like, and the settings
     _coordinator: Coordinator | None  # None until the districts are laid out
     _temporary: str | None  # folder that is removed in the end
+    _is_folder_new: bool  # whether `folder` was made here, and is removed in the end if it is empty
     _waiting: list[tuple[Array, Array, Array]]  # rows until then
     _sample: tuple[Array, Array] | None  # rows to lay them out by, if some were given
     _collected: WGPRegressor | None  # what was last collected, as long as it has all rows
@@ -162,6 +164,9 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
         elif coordinator is not None and self.folder is not None:
             for district in Path(self.folder).glob("district-*"):
                 shutil.rmtree(district, ignore_errors=True)
+            if self._is_folder_new:
+                with suppress(OSError):  # others may have put something there
+                    os.rmdir(self.folder)
         for name in ("_template", "_coordinator", "_temporary", "_waiting", "_sample", "_collected"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -228,6 +233,7 @@ class ShardedRegressor(RegressorMixin, BaseEstimator):
             beginning.max_models = -(-beginning.max_models // self.n_shards)
         beginning.n_features_in_, beginning.target_name_ = template.n_features_in_, template.target_name_
         beginning._state = template._state
+        self._is_folder_new = self.folder is not None and not os.path.exists(self.folder)
         self._temporary = tempfile.mkdtemp(prefix="wgpr-fleet-") if self.folder is None else None
         folder = os.path.abspath(self._temporary or os.fspath(self.folder or ""))
         if self.engine == "ray":

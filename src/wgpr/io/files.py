@@ -35,15 +35,19 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def check_destination(path: str | os.PathLike[str]) -> Path:
-    """The path with links resolved; raises an error if no file can be written there. Call it before long work."""
+def check_destination(path: str | os.PathLike[str], option: str = "") -> Path:
+    """The path with links resolved; raises an error if no file can be written there. Call it before long work.
+
+    option : of a command, that names another place, such as -o.
+    """
+    elsewhere = f"elsewhere ({option})" if option else "elsewhere"
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} elsewhere")
+        raise FileNotFoundError(f"there is no folder {target.parent}; make it, or save {target.name} {elsewhere}")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; name a file in it")
     if not os.access(target.parent, os.W_OK):
-        raise PermissionError(f"nothing can be written to {target.parent}; save {target.name} elsewhere")
+        raise PermissionError(f"nothing can be written to {target.parent}; save {target.name} {elsewhere}")
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a regular file and would be replaced by one; name another file")
     return target
@@ -123,7 +127,10 @@ def _open_lock(lock: Path, flags: int = 0) -> int:
 
 
 def _try_lock(descriptor: int, lock: Path) -> bool:
-    """Whether the lock was taken; not if another process has just released it and removed the file."""
+    """Whether the lock was taken; not if another process has just released it and removed the file.
+
+    NFS takes no lock by a descriptor for reading (EBADF). The file is there, so that another user may hold it.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -136,5 +143,5 @@ def _try_lock(descriptor: int, lock: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(lock))
     except (BlockingIOError, PermissionError, FileNotFoundError):
         return False
-    except OSError:  # the file system has no locks
-        return True
+    except OSError as error:  # otherwise the file system has no locks
+        return error.errno != errno.EBADF

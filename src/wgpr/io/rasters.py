@@ -104,7 +104,8 @@ def check_raster(path: Path, model: EnsembleRegressor, plan: GridPlan) -> None:
     if path.suffix.lower() != ".bag":
         return
     if coordinates(model) is None:
-        raise ValueError("a BAG needs a coordinate reference system, and the map has none; use wgpr fit with --crs")
+        fault = "a BAG needs a coordinate reference system, and the map has none"
+        raise ValueError(f"{fault}; say it with wgpr update MAP --crs, or with wgpr fit --crs for degrees")
     up_or_down(model)
     with rasterio.Env() as environment:
         if "BAG" not in environment.drivers():

@@ -26,7 +26,7 @@ import numpy as np
 
 from wgpr.checks import require_module
 from wgpr.gp.linalg import Array
-from wgpr.io.coordinates import WGS84
+from wgpr.io.coordinates import WGS84, Coordinates
 from wgpr.io.mavlink import MavlinkDecoder
 from wgpr.io.nmea import NmeaDecoder, looks_like_nmea
 from wgpr.io.track import COLUMNS
@@ -245,13 +245,29 @@ class LogSource(RowSource):
     row : what the numbers of rows count.
     """
 
-    names = COLUMNS
+    names: tuple[str, ...] = COLUMNS
     n_default = 3  # the time only if it is asked for
     crs = WGS84
+    _known: Coordinates | None = None  # of the map that positions are converted for
 
     def __init__(self, file: str, decoder: NmeaDecoder | MavlinkDecoder, log: BinaryIO, row: str) -> None:
         self.file, self._decoder, self.row = file, decoder, row
         self._rows = ((each.line, each) for each in decoder.read(log))
+
+    def convert(self, known: Coordinates) -> None:
+        """Give positions in the system of a map, under the names of its inputs."""
+        x, y = (known.names[column] for column in known.columns)
+        self.names, self.crs, self._known = (x, y, *COLUMNS[2:]), known.user, known
+
+    def blocks(self, positions: Sequence[int], n_rows: int) -> Iterator[Block]:
+        """Line numbers (n,) and columns, as of `RowSource`."""
+        if self._known is None:
+            yield from super().blocks(positions, n_rows)
+            return
+        for lines, cells in super().blocks(range(len(COLUMNS)), n_rows):
+            columns = list(np.array(cells, dtype=np.float64))
+            columns[:2] = self._known.from_system(columns[0], columns[1], WGS84)
+            yield lines, [columns[position] for position in positions]
 
     def notes(self) -> list[str]:
         """What the log lacks, and each reason for which something was left out."""

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpr.gp.linalg import Array
+from wgpr.io.coordinates import Coordinates
 from wgpr.io.files import replace_file
 from wgpr.io.sources import (
     LogSource,
@@ -87,6 +88,7 @@ class Table:
         self.n_rows = self.n_skipped = 0
         self.notes: list[str] = []
         self._standard_input: Source | None = None
+        self._known: Coordinates | None = None  # of the map that logs are converted for
         self._check_columns()
 
     def chunks(self, columns: Sequence[str | int] | None = None, chunk_rows: int = 10_000) -> Iterator[Chunk]:
@@ -110,6 +112,16 @@ class Table:
         with self._opened(self.paths[0]) as source:
             return {name: numbers(source.first_cells(source.names.index(name)), source.decimal) for name in names}
 
+    def convert_logs(self, known: Coordinates) -> None:
+        """Give positions of logs in the system of a map, under the names of its inputs."""
+        self._known = known
+        self._check_columns()
+
+    def _converted(self, source: Source) -> Source:
+        if self._known is not None and isinstance(source, LogSource):
+            source.convert(self._known)
+        return source
+
     def _check_columns(self) -> None:
         """Find the names, and that all files have them."""
         with self._opened(self.paths[0]) as first:
@@ -132,11 +144,11 @@ class Table:
         try:
             if path == "-":
                 self._standard_input = self._standard_input or text_source(file, sys.stdin.buffer, self._format)
-                yield self._standard_input
+                yield self._converted(self._standard_input)
             else:
                 _check_file(path)
                 with open_source(path, self._format) as source:
-                    yield source
+                    yield self._converted(source)
         except TableError:
             raise
         except ImportError as error:  # of a module that is in an extra
@@ -160,7 +172,8 @@ class Table:
         if self.n_rows == 0:
             why = f"each of the {self.n_skipped} rows lacks a number" if self.n_skipped else "there are no rows"
             files = ", ".join("standard input" if path == "-" else path for path in self.paths)
-            raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give a file with rows of numbers")
+            wanted = "a log with positions and depths" if self.is_log else "a file with rows of numbers"
+            raise TableError(f"{'; '.join([f'{files}: {why}', *self.notes])}; give {wanted}")
 
     def _chunks_of(self, source: Source, positions: list[int], chunk_rows: int, place: int) -> Iterator[Chunk]:
         names = tuple(source.names[position] for position in positions)
@@ -201,7 +214,9 @@ def expand(patterns: Iterable[str]) -> list[str]:
         paths = [pattern] if is_name else list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not paths:
             is_word = not set(pattern) & set("./\\*?[")
-            remedy = "separate names of columns by commas (--x east,north)" if is_word else "check it"
+            remedy = (
+                "separate names of columns by commas (--x east,north)" if is_word else "check the name and the folder"
+            )
             raise TableError(f"no file matches {pattern}; {remedy}")
         found += sorted(paths, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
     return found

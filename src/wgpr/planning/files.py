@@ -69,7 +69,8 @@ def check_format(path: Path, columns: tuple[int, ...], known: Coordinates | None
     if len(columns) < 2 and ending != ".csv":
         raise ValueError(f"a plan of one input is no place on a map; write .csv instead of {ending}")
     if known is None and ending in _MISSIONS:
-        raise ValueError("a mission needs longitude and latitude, and the map has none; use wgpr fit with --crs")
+        fault = "a mission needs longitude and latitude, and the map has no coordinate reference system"
+        raise ValueError(f"{fault}; say it with wgpr update MAP --crs, or with wgpr fit --crs for degrees")
 
 
 def geojson(plan: Plan, known: Coordinates | None) -> dict[str, Any]:

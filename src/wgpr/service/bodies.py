@@ -91,6 +91,8 @@ def read_table(data: bytes, kind: str, columns: Sequence[str], most: int) -> tup
         raise ServiceError(400, "the body has a NUL character; send text in UTF-8")
     if max(text.count(","), text.count("["), text.count("{")) > _MOST_VALUES:
         raise ServiceError(413, f"the body has more than {_MOST_VALUES:,} values; send it in parts")
+    if not text.strip():
+        raise ServiceError(422, "the body is empty; send at least one row")
     rows: list[list[float]] = []
     lines: list[int] = []
     for line, cells in _READERS[kind](text, columns):

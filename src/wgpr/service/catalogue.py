@@ -1,6 +1,7 @@
 """All maps of a folder, which belongs to one service at a time."""
 
 import asyncio
+import errno
 import os
 import secrets
 import shutil
@@ -173,7 +174,9 @@ class Catalogue:
         error = None if task.cancelled() else task.exception()
         cause = error.__cause__ if isinstance(error, ServiceError) else error
         if cause is not None:  # the client, who would be told, may have left
-            reason = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {cause}"
+            reason = type(cause).__name__  # the message may have data of the map
+            if isinstance(cause, OSError):
+                reason = cause.strerror or str(cause)
             log("change", map=task.get_name(), error=reason)
 
     async def _create(self, name: str, definition: Definition) -> bool:
@@ -185,11 +188,13 @@ class Catalogue:
             if len(self.maps) >= self.limits.maps:
                 raise ServiceError(507, f"there are {len(self.maps)} maps, and no more are allowed; delete one")
             try:
-                await asyncio.to_thread(create_folder, self.folder / name, definition)
-                opened = await asyncio.to_thread(open_folder, self.folder / name)
+                opened = await asyncio.to_thread(_created, self.folder / name, definition)
             except BlockingIOError as error:
                 raise ServiceError(409, str(error)) from error
             except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    fault = f"there is a folder {name} already, which was not there when the service started"
+                    raise ServiceError(409, f"{fault}; move it away, or start the service again") from error
                 reason = error.strerror or str(error)
                 raise ServiceError(507, f"map {name} cannot be made ({reason}); make room") from error
             self._add(opened)
@@ -287,3 +292,13 @@ class Catalogue:
             if self._writer_number(name) == number:
                 live_map.writer_died()
                 live_map.open_in_writer()
+
+
+def _created(folder: Path, definition: Definition) -> Opened:
+    """A new map. Nothing is left of it if it cannot be opened."""
+    create_folder(folder, definition)
+    try:
+        return open_folder(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -314,7 +314,7 @@ class LiveMap:
         elif isinstance(reply, Failed):
             self._is_saving = False
             self._fail(f"learning has failed ({reply.reason}); its rows are safe in the journal")
-            log("writer", map=self.name, error=reply.reason)
+            log("writer", map=self.name, error=reply.reason.partition(":")[0])  # the rest may have data of the map
         else:
             self._take_model(reply, model)
 
