@@ -311,8 +311,8 @@ BAD_ROWS = [
     ('{"east": [1, 2], "north": [3, [4]], "depth": [5, 6]}', COLUMNS, 2, "north", "'[4]' is not a number"),
     ('{"east": 1, "north": 2, "depth": 3}', COLUMNS, None, None, "no list"),
     ("[1]", COLUMNS, None, None, "object of lists"),
-    ("", CSV, 1, None, "not in the first line"),
-    ("", LINES, None, None, "no rows"),
+    ("", CSV, None, None, "the body is empty"),
+    ("", LINES, None, None, "the body is empty"),
     ('{"east": [], "north": [], "depth": []}', COLUMNS, None, None, "no rows"),
 ]
 

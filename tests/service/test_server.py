@@ -54,7 +54,7 @@ def test_other_machines_need_a_token(serve, tmp_path, monkeypatch, host):
     code, text = serve(tmp_path / "maps", "--host", host)
     assert code == 2
     assert text == (
-        f"wgpr: host {host} can be reached from other machines; give a token by --token-file or WGPR_TOKEN, "
+        f"wgpr: --host {host} can be reached from other machines; give a token by --token-file or WGPR_TOKEN, "
         "or use 127.0.0.1\n"
     )
     assert not (tmp_path / "maps").exists()
