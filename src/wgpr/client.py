@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Self
 from uuid import uuid4
 
@@ -78,8 +78,8 @@ class Map:
 
     Attributes
     ----------
-    offset : amount, std and n_rows if rows were off by a constant at places that the map knew, the latest that the
-        service had found when it took the last rows; None otherwise.
+    offset : amount, std and n_rows (that the map had learned before them) if rows were off by a constant at places that
+        the map knew; None otherwise. It is what the service said of it last, when it took rows or was waited for.
     """
 
     def __init__(
@@ -212,13 +212,14 @@ class Map:
         if response.status_code == 200:
             self._n_learned = self._n_accepted
 
-    def wait_until_learned(self) -> None:
-        """Return when all rows that were sent are learned."""
+    def wait_until_learned(self, timeout: float = inf) -> None:
+        """Return when all rows that were sent are learned, or after about so many seconds."""
+        deadline = time.monotonic() + timeout
         for pause in _pauses(_LOOK, _LONGEST_LOOK):
-            if self._n_learned >= self._n_accepted:
+            if self._n_learned >= self._n_accepted or time.monotonic() > deadline:
                 return
             summary = self._request("GET", is_patient=True).json()
-            self._n_learned = summary["rows_learned"]
+            self._n_learned, self.offset = summary["rows_learned"], (summary["forecasts"] or {}).get("offset")
             if summary["rows_seen"] < self._n_accepted:
                 raise MapServiceError("the map was deleted meanwhile, or replaced by another one; send the rows again")
             if summary["failure"]:

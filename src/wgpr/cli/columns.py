@@ -69,7 +69,8 @@ def inputs_of_map(model: EnsembleRegressor, table: Table, x: Sequence[str]) -> l
             remedy = "convert them with geopandas (to_crs), or fit a map of their own"
             raise TableError(f"the data are in {short_name(table.crs)}, and the map is in {known.name}; {remedy}")
         inform(f"positions of the log are converted from {short_name(table.crs)} to {known.name}")
-        table.convert_logs(known)
+        names = dict(zip(table.names, table.convert_logs(known), strict=True))
+        x = [names.get(column, column) for column in x]
     if x and len(x) != len(expected):
         raise TableError(f"--x names {len(x)} columns in place of {len(expected)}: {', '.join(expected)}")
     if x or set(expected) <= set(table.names):

@@ -75,17 +75,6 @@ def print_json(content: dict[str, Any]) -> None:
     stdout.print_json(json.dumps(values, allow_nan=False))
 
 
-@contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that what is learned can be saved.
-
-    Yields a function that raises it again, to be called from time to time: a library may have swallowed it.
-    """
-    interruptions = Interruptions()
-    with interruptions.handled(), interruptions.allowed():
-        yield interruptions.raise_waiting
-
-
 class Interruptions:
     """Requests to stop a command: Ctrl-C, SIGTERM and SIGHUP. While they are handled, they wait until it asks for them.
 

@@ -13,16 +13,16 @@ import numpy as np
 from wgpr.cli import options as opt
 from wgpr.cli.columns import columns_to_learn
 from wgpr.cli.console import (
+    Interruptions,
     UsageError,
     format_count,
     inform,
-    interruptible,
     progress_bar,
     uninterrupted,
     warn,
 )
 from wgpr.cli.georeference import warn_of_degrees
-from wgpr.cli.plausibility import OffsetCheck, TableCheck
+from wgpr.cli.plausibility import EvenSample, OffsetCheck, TableCheck
 from wgpr.cli.repetition import note_tables
 from wgpr.cli.saving import MapWriter
 from wgpr.estimators.base import EnsembleRegressor, OnlineRegressor
@@ -132,14 +132,15 @@ def learn_table(
     """
     started, n_before, stopped_by = time.perf_counter(), n_seen(model), ""
     check, offsets = TableCheck(model, force=force, has_weights=has_weights, skip=skip), OffsetCheck(model)
-    with interruptible() as raise_if_interrupted:
+    interruptions = Interruptions()
 
-        def passing(chunk: Chunk) -> Chunk:
-            raise_if_interrupted()
-            offsets.look(chunk, check.split(chunk)[0])
-            return check.passing(chunk)
+    def passing(chunk: Chunk) -> Chunk:
+        interruptions.raise_waiting()
+        offsets.look(chunk, check.split(chunk)[0])
+        return check.passing(chunk)
 
-        try:
+    def learn_all() -> None:
+        with interruptions.allowed():
             sample = None if table.is_pipe else _check_all(check, table, columns, skip)
             if may_be_degrees and sample is not None and coordinates(model) is None:
                 warn_of_degrees(columns[: -1 - has_weights], sample[:, : -1 - has_weights])
@@ -153,40 +154,41 @@ def learn_table(
                 _learn(model, check, chunks, columns, writer if has_journal else None)
             else:
                 _learn_in_shards(model, fleet, check, chunks, columns, sample)
+            offsets.judge()
+
+    with interruptions.handled():  # also while what is learned is saved
+        try:
+            learn_all()
         except KeyboardInterrupt:
             stopped_by = "interrupted"
             if isinstance(model, OnlineRegressor):
                 writer.catch_up(model)
         except (TableError, JournalFullError, JournalFailedError) as error:
             stopped_by = str(error)
-    n_rows = n_seen(model) - n_before
-    if not n_rows:
-        reason = stopped_by or f"there are no rows beyond the first {skip:,} (--skip)"
-        raise TableError(f"{reason}; nothing was learned")
-    note_tables(model, check.learned_tables(n_rows))
-    _print_result(model, table, n_rows, time.perf_counter() - started)
-    writer.save(model)
-    if stopped_by:
-        weight = f" --weight {columns[-1]}" if has_weights else ""
-        data = shlex.join(table.paths)
-        advice = f"to go on: wgpr update {shlex.quote(str(writer.path))} {data} --skip {skip + n_rows}{weight}"
-        raise TableError(f"{stopped_by}; what is learned is saved; {advice}")
+        n_rows = n_seen(model) - n_before
+        if not n_rows:
+            reason = stopped_by or f"there are no rows beyond the first {skip:,} (--skip)"
+            raise TableError(f"{reason}; nothing was learned")
+        note_tables(model, check.learned_tables(n_rows))
+        _print_result(model, table, n_rows, time.perf_counter() - started)
+        writer.save(model)
+        if stopped_by:
+            weight = f" --weight {columns[-1]}" if has_weights else ""
+            data = shlex.join(table.paths)
+            advice = f"to go on: wgpr update {shlex.quote(str(writer.path))} {data} --skip {skip + n_rows}{weight}"
+            raise TableError(f"{stopped_by}; what is learned is saved; {advice}")
+        interruptions.raise_waiting()  # it came when all was learned
 
 
 def _check_all(check: TableCheck, table: Table, columns: Sequence[str], skip: int) -> Array | None:
     """Check a table, and return some of its rows (n, k), evenly spaced; None if there are none."""
-    step, n_rows, sample = 1, 0, [np.empty((0, len(columns)))]
+    sample = EvenSample(len(columns), _MOST_IN_SAMPLE)
     with progress_bar("checking") as show:
         for chunk in _chunks_after(skip, table.chunks(columns)):
-            values = check.add(chunk).values
-            sample.append(values[-n_rows % step :: step])
-            n_rows += len(values)
-            if sum(map(len, sample)) > _MOST_IN_SAMPLE:
-                sample, step = [np.concatenate(sample)[::2]], 2 * step
+            sample.add(check.add(chunk).values)
             show(table.n_rows, format_count(table.n_rows, "row"))
-    rows = np.concatenate(sample)
-    check.judge(rows)
-    return rows if n_rows else None
+    check.judge(sample.rows)
+    return sample.rows if sample.n_rows else None
 
 
 def _chunks_after(n_rows: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:

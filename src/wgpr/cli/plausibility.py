@@ -11,14 +11,14 @@ from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
-from wgpr.io.rows import N_JUDGED, NO_ERRORS, errors_at_known_places, knows_rows_at_once, n_seen
+from wgpr.io.rows import N_JUDGED, errors_at_known_places, knows_rows_at_once, n_seen
 from wgpr.io.tables import Chunk, TableError
 
 _MAX_WARNINGS = 5
 # Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
-# Rows of a chunk that are predicted to see whether they are off by a constant.
-_MOST_FORECASTS = 300
+# Rows of a file that are predicted at the most to see whether they are off by a constant, and how many it has then.
+_MOST_FORECASTS, _JUDGED_FIRST = 800, 5000
 
 
 class TableCheck:
@@ -195,35 +195,57 @@ class TableCheck:
         return [each for start, table in tables for each in table.noted(min(table.n_rows, n_rows - start), least)]
 
 
+class EvenSample:
+    """Some of the rows (n, k) of a table, evenly spaced, and no more than `most`. n_rows : of the table so far."""
+
+    def __init__(self, n_columns: int, most: int) -> None:
+        self._most, self._step, self.n_rows = most, 1, 0
+        self.rows: Array = np.empty((0, n_columns))
+
+    def add(self, rows: Array) -> None:
+        self.rows = np.concatenate([self.rows, rows[-self.n_rows % self._step :: self._step]])
+        self.n_rows += len(rows)
+        while len(self.rows) > self._most:
+            self.rows, self._step = self.rows[::2], 2 * self._step
+
+
 class OffsetCheck:
     """Warns of files whose rows are off by a constant, at places that the map knew before it learned the file.
 
-    A map that begins with these files is young, so that more rows are judged together.
+    A file is judged by a sample of its rows: all of them, and the latest, when it has ended, and before that each time
+    that its rows have doubled. A map that begins with these files is young, so that more rows are judged together.
     """
 
     def __init__(self, model: EnsembleRegressor) -> None:
         self._model, self._is_young = model, not n_seen(model)
-        self._least = N_JUDGED if self._is_young else MIN_KNOWN
-        self._place, self._errors = -1, NO_ERRORS
+        self._place, self._file, self._target = -1, "", ""
         self._before: EnsembleRegressor | None = None  # the model before the file; None if the file is not judged
-        self._rows: list[Array] = []  # not yet predicted
+        self._sample, self._n_judged = EvenSample(0, 0), 0
 
     def look(self, chunk: Chunk, rows: Array) -> None:
-        """Note some of the rows (n, d + 1) of a chunk that is learned next, and judge them if they are enough."""
+        """Note some of the rows (n, d + 1) of a chunk that is learned next, and judge its file if it is long enough."""
         if chunk.place != self._place:
-            self._place, self._errors, self._rows = chunk.place, NO_ERRORS, []
+            self.judge()
+            self._place, self._file, self._target = chunk.place, chunk.file, chunk.names[rows.shape[1] - 1]
             self._before = copy(self._model) if n_seen(self._model) and knows_rows_at_once(self._model) else None
+            self._sample, self._n_judged = EvenSample(rows.shape[1], _MOST_FORECASTS), 0
         if self._before is None:
             return
-        self._rows.append(rows[:: len(rows) // _MOST_FORECASTS + 1])
-        if sum(map(len, self._rows)) < self._least:
+        self._sample.add(rows)
+        if self._sample.n_rows >= max(_JUDGED_FIRST, 2 * self._n_judged):
+            self.judge()
+
+    def judge(self) -> None:
+        """Judge the file by the rows that have come so far."""
+        if self._before is None or self._n_judged == self._sample.n_rows:
             return
-        some, self._rows = np.concatenate(self._rows), []
-        self._errors = self._errors.followed_by(errors_at_known_places(self._before, some))
-        offset = self._errors.offset(n_seen(self._before), self._least)
+        self._n_judged = self._sample.n_rows
+        errors = errors_at_known_places(self._before, self._sample.rows)
+        least = N_JUDGED if self._is_young else MIN_KNOWN
+        offset = errors.offset(least) or errors.latest().offset(least)
         if offset is not None:
             self._before = None
-            self._warn(f"{chunk.file}: {offset.told(chunk.names[rows.shape[1] - 1])}")
+            self._warn(f"{self._file}: {offset.told(self._target)}")
 
     def _warn(self, told: str) -> None:
         remedy = "correct the rows and update the map as it was before, or fit a map of them"

@@ -1,7 +1,7 @@
 """`wgpr stream --to URL`: a service learns the rows and answers the queries."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -155,6 +155,10 @@ class RemoteSession(Session):
         self._passed, self._not_passed = passed, [line for line in lines if line.number > last]
         self._unsent = self._unsent[len(rows) :]
         self.n_rows += len(rows)
+        self._tell_offset()
+
+    def _tell_offset(self) -> None:
+        """Warn if the service says that rows are off by a constant that came after those before this stream."""
         if (found := self._map.offset) is not None and found["n_rows"] >= self.n_before:
             self.warn_of_offset(Offset(found["amount"], found["std"], int(found["n_rows"])))
 
@@ -172,6 +176,11 @@ class RemoteSession(Session):
     def finish(self) -> None:
         try:
             super().finish()
+            if self.n_rows and not (self._unsent or self.is_stopping):
+                self._map.hasten(_LAST_PATIENCE)
+                with suppress(MapServiceError):  # the rows are on its disk; this is about a warning alone
+                    self._map.wait_until_learned(_LAST_PATIENCE)
+                self._tell_offset()
         finally:
             if self._unsent:
                 self._warn_of_unsent()

@@ -66,9 +66,11 @@ def decode(data: bytes, name: str = "the map") -> Contents:
 
 def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
     """The contents of the file at `path`; a file of more than `max_bytes` is refused."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no {os.fspath(path)}; check the name and the folder")
-    with open(path, "rb") as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no {os.fspath(path)}; check the name and the folder") from error
+    with file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise MapError(

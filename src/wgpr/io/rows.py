@@ -15,7 +15,6 @@ from wgpr.estimators.regressors import WGPRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import for_model, settle
 from wgpr.io.grids import framed, named, require_one_output
-from wgpr.io.known_range import MIN_KNOWN
 from wgpr.metrics import RunningScores
 
 # Columns of an answer.
@@ -84,34 +83,37 @@ def interval_half_width(level: float) -> float:
 class Errors(NamedTuple):
     """Of rows that a model predicted at places where it knows the field better than one observation tells it.
 
-    error : (n,); std : (n,) of an observation there.
+    error : (n,); std : (n,) of an observation there; n_before : (n,) rows that the model had learned then.
     """
 
     error: Array
     std: Array
+    n_before: Array
 
     @classmethod
-    def at_known_places(cls, y: Array, mean: Array, observed: Array, field: Array) -> "Errors":
+    def at_known_places(
+        cls, model: EnsembleRegressor, y: Array, mean: Array, observed: Array, field: Array
+    ) -> "Errors":
         """Of targets `y` (n,), with the predicted means and standard deviations of an observation and of the field."""
         is_known = 2.0 * field**2 <= observed**2
-        return cls((y - mean)[is_known], observed[is_known])
+        return cls((y - mean)[is_known], observed[is_known], np.full(int(is_known.sum()), float(n_seen(model))))
 
     def followed_by(self, others: "Errors") -> "Errors":
-        """The latest of these and others."""
-        return Errors(*(np.concatenate(pair)[-N_JUDGED:] for pair in zip(self, others, strict=True)))
+        return Errors(*(np.concatenate(pair) for pair in zip(self, others, strict=True)))
 
-    def offset(self, n_rows: int, least: int = MIN_KNOWN) -> "Offset | None":
-        """The constant by which these rows are off; None if it is small, or they are fewer than the least.
+    def latest(self) -> "Errors":
+        """Those that are judged together in a stream."""
+        return Errors(*(values[-N_JUDGED:] for values in self))
 
-        n_rows : that the map has learned.
-        """
+    def offset(self, least: int) -> "Offset | None":
+        """The constant by which these rows are off; None if it is small, or they are fewer than the least."""
         if len(self.error) < least:
             return None
-        offset = Offset(float(np.median(self.error)), float(np.median(self.std)), n_rows)
+        offset = Offset(float(np.median(self.error)), float(np.median(self.std)), int(self.n_before[0]))
         return offset if abs(offset.amount) > _LARGE_OFFSET * offset.std else None
 
 
-NO_ERRORS = Errors(np.empty(0), np.empty(0))
+NO_ERRORS = Errors(np.empty(0), np.empty(0), np.empty(0))
 
 
 class Offset(NamedTuple):
@@ -119,7 +121,7 @@ class Offset(NamedTuple):
 
     While rows are learned, the map comes to agree with them, so that the constant may be larger.
 
-    n_rows : that the map had learned when it was found.
+    n_rows : that the map had learned before the first of them.
     """
 
     amount: float
@@ -135,7 +137,7 @@ class Offset(NamedTuple):
 def errors_at_known_places(model: EnsembleRegressor, rows: Array) -> Errors:
     """Of rows (n, d + 1), predicted by what the model knows."""
     answers = model.predict_with_owners(named(model, rows[:, :-1]))[:3]
-    return Errors.at_known_places(rows[:, -1], *(values.reshape(len(rows)) for values in answers))
+    return Errors.at_known_places(model, rows[:, -1], *(values.reshape(len(rows)) for values in answers))
 
 
 class Forecasts:
@@ -172,8 +174,9 @@ class Forecasts:
         require_one_output(model)
         mean, observed, field = (values.reshape(len(y)) for values in model.predict_with_owners(X)[:3])
         self.scores.add(y, mean, observed)
-        self._latest = self._latest.followed_by(Errors.at_known_places(y, mean, observed, field))
-        self.offset = self._latest.offset(n_seen(model), N_JUDGED) or self.offset
+        errors = Errors.at_known_places(model, y, mean, observed, field)
+        self._latest = self._latest.followed_by(errors).latest()
+        self.offset = self._latest.offset(N_JUDGED) or self.offset
 
 
 def _block_size(model: OnlineRegressor) -> int:

@@ -112,10 +112,11 @@ class Table:
         with self._opened(self.paths[0]) as source:
             return {name: numbers(source.first_cells(source.names.index(name)), source.decimal) for name in names}
 
-    def convert_logs(self, known: Coordinates) -> None:
-        """Give positions of logs in the system of a map, under the names of its inputs."""
+    def convert_logs(self, known: Coordinates) -> list[str]:
+        """Give positions of logs in the system of a map, under the names of its inputs; the names of all columns."""
         self._known = known
         self._check_columns()
+        return list(self.names)
 
     def _converted(self, source: Source) -> Source:
         if self._known is not None and isinstance(source, LogSource):
