@@ -432,6 +432,23 @@ MUTANTS: dict[str, Faults] = {
         ("return best if overlap[best] < most else None", "return best", "regimes may overlap"),
         ("position, sign > 0, theta", "position, True, theta", "side of another regime"),
         ("rows.t.mean(axis=0)\n", "territory.mean\n", "prior mean of the old regime"),
+        (
+            "if (updated.theta.lengthscales > _ROUGHER * territory.theta.lengthscales).all():",
+            "if True:",
+            "smooth ground takes the length-scales of rugged rows",
+        ),
+        ("(sign * territory.new_rows.Z[:, axis]).min() - width", "-np.inf", "nothing is left smooth"),
+        (
+            "begin = (sign * territory.new_rows.Z[:, axis]).min() - width",
+            "begin = places.max()",
+            "nothing becomes rougher",
+        ),
+        ("sides, key=lambda side: side[0]", "sides, key=lambda side: -side[0]", "the axis that leaves least"),
+        (
+            "Regime(axis, sign * position, sign > 0, updated",
+            "Regime(axis, sign * position, True, updated",
+            "the other side",
+        ),
     ],
     "ensemble/ensemble.py": [
         ("self.n_learned + model.n_seen - n_seen_before", "self.n_learned + model.n_seen", "rows counted twice"),

@@ -8,7 +8,7 @@ import pytest
 
 import dense_reference as dense
 from streams_of_rows import answers_of
-from wgpr.ensemble.regimes import _best_start, find_regime, separating_axis
+from wgpr.ensemble.regimes import FEWEST_ROWS, _best_start, find_regime, rougher_part, separating_axis
 from wgpr.ensemble.territories import Territories, TerritorySettings, learn
 from wgpr.ensemble.territory import ALONE, Territory, fitted, forecast
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
@@ -106,6 +106,39 @@ def test_log_evidence_of_another_regime():
     _, given_known = forecast(territory, None)
     penalty = 0.5 * (len(regime.theta.to_log()) + 1) * np.log1p(behind.sum())
     assert regime.log_evidence == pytest.approx(given_known[(~behind).sum()] + alone - penalty, rel=1e-6)
+
+
+def with_lengthscales(territory, factor):
+    theta = replace(territory.theta, lengthscales=factor * territory.theta.lengthscales)
+    return replace(territory, theta=theta, log_evidence=-7.0)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_rougher_update_takes_what_is_around_the_new_rows(sign):
+    territory = looked_at(sign * np.linspace(0.0, 5.0, 61)[:, None], sign * np.linspace(4.5, 5.5, 20)[:, None])
+    updated = with_lengthscales(territory, 0.5)
+    part = rougher_part(territory, updated)
+    begin = 4.5 - 0.5 * updated.theta.lengthscales[0]
+    assert sign * part.position == pytest.approx(begin, abs=5.0 / 60.0)
+    np.testing.assert_array_equal(sides(part, territory.data.Z), sign * territory.data.Z[:, 0] > begin)
+    assert (part.theta, part.log_evidence) == (updated.theta, -7.0)
+    values = territory.data[sides(part, territory.data.Z)]
+    assert part.mean == pytest.approx(np.average(values.t, weights=values.precision[:, None], axis=0))
+    assert rougher_part(territory, with_lengthscales(territory, 0.9)) is None
+
+
+@pytest.mark.parametrize(("n_left", "is_divided"), [(FEWEST_ROWS - 1, False), (FEWEST_ROWS, True)])
+def test_a_rougher_update_leaves_enough_or_takes_all(n_left, is_divided):
+    old = np.concatenate([np.linspace(0.0, 1.0, n_left), np.linspace(8.0, 9.0, 60 - n_left)])[:, None]
+    territory = looked_at(old, np.linspace(8.9, 9.5, 20)[:, None])
+    territory = with_lengthscales(territory, 8.0 / territory.theta.lengthscales)
+    part = rougher_part(territory, with_lengthscales(territory, 0.5))  # it begins at 8.9 - 2.0
+    assert (part is not None) == is_divided
+
+
+def test_a_rougher_update_of_new_rows_everywhere_takes_all():
+    territory = looked_at(np.linspace(0.0, 5.0, 61)[:, None], np.linspace(-1.0, 6.0, 40)[:, None])
+    assert rougher_part(territory, with_lengthscales(territory, 0.5)) is None
 
 
 def test_too_few_rows():

@@ -457,6 +457,28 @@ def test_lines_that_reach_rough_ground(seed):
     assert 0.13 < np.sqrt(noise.mean()) < 0.18
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_smooth_ground_stays_known_when_rough_ground_follows(seed):
+    """The few pseudo-data of smooth ground tell nothing between them by the length-scales of rough ground."""
+    rng = np.random.default_rng(seed)
+    waves, phases = rng.normal(scale=8.0, size=(2, 200)), rng.uniform(0.0, 2.0 * np.pi, 200)
+    along, lines = np.arange(0.0, 1.5, 0.015), np.arange(0.0, 2.0, 0.06)
+    X = np.concatenate(
+        [np.stack(np.broadcast_arrays(line, along[:: (-1) ** n]), axis=1) for n, line in enumerate(lines)]
+    )
+    smooth, is_rough = 3.0 * np.sin(1.5 * X[:, 0]) * np.sin(2.0 * X[:, 1]), 1.0 / (1.0 + np.exp(10.0 * (1.2 - X[:, 0])))
+    field = smooth + 0.1 * is_rough * np.cos(X @ waves + phases).sum(axis=1)
+    y, west = field[:, None] + 0.1 * rng.normal(size=(len(X), 1)), X[:, 0] < 0.8
+
+    def error_and_std(territories):
+        answers = answers_of(territories, X[west])
+        error = answers.mean[:, 0] - field[west]
+        return np.array([np.sqrt(np.mean(error**2)), np.sqrt(np.median(answers.variance))])
+
+    first, after = (error_and_std(learned(X[rows], y[rows])[0]) for rows in (west, slice(None)))
+    assert (after < [2.2, 2.0] * first).all()
+
+
 @pytest.mark.parametrize(("seed", "n_copies"), [(0, 0), (1, 0), (2, 0), (0, 5)])
 def test_rough_ground_in_random_order(seed, n_copies):
     """The first rows are too far apart to tell roughness from noise: they must not be thinned as noise."""

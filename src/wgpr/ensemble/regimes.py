@@ -5,6 +5,9 @@ Rows of another regime must lie on the other side of an axis-parallel cut. They 
 - as an update: all of the territory with the hyperparameters that fit it now, minus what was known, with those before;
 - as another regime: rows before the cut given what was known, rows behind it alone with hyperparameters of their own,
   minus half the logarithm of their number for each hyperparameter and the mean (Schwarz 1978).
+
+A thinned territory is also divided where an update would make it rougher: its few pseudo-data tell the field between
+them by the length-scales that they were thinned with.
 """
 
 from dataclasses import replace
@@ -31,6 +34,10 @@ _MOST_OVERLAP, _MOST_OVERLAP_WITH_THINNED = 0.05, 0.75
 # is refined.
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 _REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
+
+# A territory is rougher if a length-scale becomes shorter by this factor. The part that takes the new length-scales
+# begins so many of them before the new rows: where a field becomes rougher by and by, it has begun to before they come.
+_ROUGHER, _BEGINS_BEFORE = 0.8, 0.5
 
 # Nats by which a later cut must be better than one before.
 _CLEARLY = 3.0
@@ -94,6 +101,30 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
     for step in (side * width for width in _REFINEMENTS for side in (-1.0, 1.0)):
         best = None if best is None else better(best, best.fraction + step)
     return best
+
+
+def rougher_part(territory: Territory, updated: Territory) -> Regime | None:
+    """The part around the new rows, with the updated hyperparameters, if these are rougher; what is left keeps its own.
+
+    It is cut off along the axis that leaves most pseudo-data; None if it would leave fewer than a regime needs.
+    """
+    if (updated.theta.lengthscales > _ROUGHER * territory.theta.lengthscales).all():
+        return None
+    sides = []
+    for axis, width in enumerate(_BEGINS_BEFORE * updated.theta.lengthscales):
+        for sign in (1.0, -1.0):
+            places = np.sort(sign * territory.data.Z[:, axis])
+            begin = (sign * territory.new_rows.Z[:, axis]).min() - width
+            sides.append((int((places <= begin).sum()), axis, sign, places))
+    n_left, axis, sign, places = max(sides, key=lambda side: side[0])
+    if not FEWEST_ROWS <= n_left <= len(places) - FEWEST_ROWS:
+        return None
+    position = 0.5 * float(places[n_left - 1] + places[n_left])
+    if not places[n_left - 1] < position < places[n_left]:
+        return None
+    rows = territory.data[sign * territory.data.Z[:, axis] > position]
+    mean = np.average(rows.t, axis=0, weights=rows.precision)
+    return Regime(axis, sign * position, sign > 0, updated.theta, mean, updated.log_evidence, 0.0)
 
 
 def separating_axis(territory: Territory) -> tuple[int, float] | None:

@@ -6,7 +6,8 @@ looked at when it is full, when it has grown, or when a row is out of its reach:
 1. Forecast: the new rows are predicted by what was known before them. Rows that everything else contradicts are
    down-weighted.
 2. Fit: if the territory has grown, or the rows are surprising, its hyperparameters are fitted again, with its halo.
-3. Decide: if the evidence favours another regime, the new rows become a territory of their own.
+3. Decide: if the evidence favours another regime, the new rows become a territory of their own. So do new rows that
+   make a thinned territory rougher, with what lies around them.
 4. Make room: a full territory is thinned, if that loses next to nothing; otherwise it is divided.
 5. Merge: while there are too many territories, two neighbours become one: of those visited longest ago, the pair that
    loses least.
@@ -26,7 +27,7 @@ import numpy as np
 
 from wgpr.ensemble.cuts import Node, adjacent, divided, grounds, median_cut, merged, path_to, renumbered, route
 from wgpr.ensemble.evaluation import Change, StepRecord
-from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime, separating_axis
+from wgpr.ensemble.regimes import FEWEST_ROWS, Regime, find_regime, rougher_part, separating_axis
 from wgpr.ensemble.territory import (
     ALONE,
     Forecast,
@@ -370,6 +371,8 @@ class Learning:
                 n_evaluations += updated.n_evaluations
         if is_surprised:
             log_density = forecast(replace(updated, n_known=n_known), surroundings.halo)[0].log_density
+            if regime is None and territory.n_lost:
+                regime = rougher_part(territory, replace(updated, log_evidence=log_density))
         return replace(updated, log_evidence=log_density), regime, n_evaluations
 
     def _faded(self, territory: Territory) -> Territory:
