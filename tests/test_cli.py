@@ -443,7 +443,7 @@ def test_merge_warns_of_no_offset_without_one(wgpr):
         (["predict", "a.map", "other.csv"], 1, ["lon", "east", "--x"]),
         (["grid", "a.map", "--region", "1,2,x", "-o", "a.nc"], 2, ["1,2,x"]),
         (["grid", "a.map", "--region", "1,2", "-o", "a.nc"], 2, ["--region must be"]),
-        (["grid", "a.map", "--region", "5,1,0,1", "-o", "a.nc"], 2, ["--region must go"]),
+        (["grid", "a.map", "--region", "5,1,0,1", "-o", "a.nc"], 2, ["--region must be least east, greatest east"]),
         (["grid", "a.map", "--spacing", "-5", "-o", "a.nc"], 2, ["--spacing must be a number above 0", "500m"]),
         (["grid", "a.map", "--spacing", "1e-9", "-o", "a.nc"], 2, ["spacing"]),
         (["grid", "a.map", "-o", "a.png"], 2, [".nc"]),

@@ -309,6 +309,15 @@ def test_fit_learns_a_log_and_tells_what_it_left_out(wgpr):
     assert abs(load("lake.map").n_samples_seen_ - n_depths) <= 2
 
 
+def test_positions_of_a_log_have_one_system(wgpr):
+    write_log("a.nmea", 1000)
+    code, _, told = wgpr("fit", "a.nmea", "--crs", "EPSG:32618", "-o", "lake.map", *QUICK)
+    assert (code, "--crs EPSG:32618: positions of a log are in EPSG:4326" in told) == (2, True), told
+    assert not Path("lake.map").exists()
+    for number, crs in enumerate(("epsg:4326", "none")):
+        assert wgpr("fit", "a.nmea", "--crs", crs, "-o", f"{number}.map", *QUICK)[0] == 0
+
+
 @pytest.mark.parametrize("is_pipe", [False, True])
 def test_a_log_is_converted_for_a_map_in_another_system(wgpr, is_pipe):
     pyproj = pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
@@ -362,6 +371,7 @@ def test_stream_takes_a_file_and_standard_input(wgpr):
         (["--nmea", "udp://:10110", "--weight", "w"], "leave it out"),
         (["--nmea", "-", "--x", "east,north"], "the map needs east, north"),
         (["--nmea", "-", "--y", "salinity"], "the map learns salinity"),
+        (["--nmea", "-", "--crs", "EPSG:32618"], "positions of a log are in EPSG:4326; leave --crs out"),
     ],
 )
 def test_wrong_use_of_instruments(wgpr, arguments, message):

@@ -176,6 +176,7 @@ def test_a_map_without_a_system(wgpr, maps):
         (["grid", "degrees.map", "-o", "a.png"], "must end with .tif or .tiff or .bag or .nc"),
         (["grid", "degrees.map", "-o", "a.tif", "--mask-std", "0"], "--mask-std must be a number above 0"),
         (["grid", "degrees.map", "-o", "a.tif", "--mask-distance", "-1"], "--mask-distance must be a number above 0"),
+        (["grid", "degrees.map", "-o", "a.tif", "--mask-distance", "5 parsecs"], "--mask-distance"),
         (["grid", "degrees.map", "-o", "a.tif", "--at", "latitude=44.56"], "a raster has two inputs that vary"),
         (["grid", "salinity.map", "-o", "a.bag"], "a BAG has elevations, and the target is salinity"),
         (["contours", "degrees.map", "--interval", "0", "-o", "a.gpkg"], "--interval must be a number above 0"),
@@ -283,5 +284,7 @@ def test_a_few_rows_are_masked_by_their_distance_too(wgpr, tmp_path, monkeypatch
         "east,north,depth\n" + "\n".join(f"{380_000 + k},{4_930_000 + k % 3},{k}" for k in range(8))
     )
     assert wgpr("fit", "few.csv", "--x", "east,north", "--y", "depth", "--crs", "EPSG:32618", "-o", "few.map")[0] == 0
-    code_, _, told = wgpr("grid", "few.map", "--mask-distance", 1, "-o", "few.tif")
-    assert code_ == 0, told
+    for number, distance in enumerate((1, "1m", "0.001km")):
+        code_, _, told = wgpr("grid", "few.map", "--mask-distance", distance, "-o", f"few{number}.tif")
+        assert code_ == 0, told
+    assert Path("few0.tif").read_bytes() == Path("few1.tif").read_bytes() == Path("few2.tif").read_bytes()

@@ -563,7 +563,7 @@ def test_a_map_of_three_inputs_is_cut_at_a_value(client):
     [
         ({"bbox": "1,2,3"}, "two numbers for each input"),
         ({"bbox": "1,2"}, "2 numbers for each input"),
-        ({"bbox": "9,2,1,6"}, "from the lower to the higher"),
+        ({"bbox": "9,2,1,6"}, "least east, greatest east, least north, greatest north; got 9 to 1 for east"),
         ({"bbox": "1,2,nan,6"}, "finite"),
         ({"bbox": "1,2,1e300,6"}, "finite numbers below 1e+100"),
         ({"at": "east=1e300", "width": 5}, "finite numbers below 1e+100"),

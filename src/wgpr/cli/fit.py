@@ -43,7 +43,7 @@ def fit(
     """
     import numpy as np
 
-    from wgpr.cli.georeference import choose_crs
+    from wgpr.cli.georeference import check_crs_of_log, choose_crs
     from wgpr.cli.learn import (
         choose_columns,
         fleet_of,
@@ -61,6 +61,8 @@ def fit(
     opt.check_map_output(output, *expand(data))
     with map_writer(output) as writer, fleet_of(model, shards, engine, address, folder) as fleet:
         table = open_table(data, tables)
+        if table.is_log:
+            check_crs_of_log(crs)
         columns = choose_columns(table, opt.split_names(x), y, weight)
         inputs = columns[: -1 - bool(weight)]
         with saying_that_nothing_is_learned():

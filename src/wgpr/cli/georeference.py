@@ -7,7 +7,7 @@ import numpy as np
 
 from wgpr.cli import options as opt
 from wgpr.cli.columns import are_named
-from wgpr.cli.console import inform, warn
+from wgpr.cli.console import UsageError, inform, warn
 from wgpr.estimators.base import EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import (
@@ -57,6 +57,12 @@ def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequenc
         warn(f"{fault}; use --crs {WGS84} if they are")
     why = "" if crs else "; --crs names another system, --crs none learns them as they are"
     inform(f"coordinates {', '.join(inputs[column] for column in known.columns)}: {known}{why}")
+
+
+def check_crs_of_log(crs: str) -> None:
+    """Refuse another system for the positions of an instrument than that of satellites."""
+    if crs and crs.upper() not in (WGS84, NONE.upper()):
+        raise UsageError(f"--crs {crs}: positions of a log are in {WGS84}; leave --crs out")
 
 
 def warn_of_degrees(inputs: Sequence[str], rows: Array) -> None:

@@ -40,6 +40,11 @@ class Length(NamedTuple):
         return self.number * _METRES[self.unit] / _METRES[own]
 
 
+def length_of(option: str, text: str, model: EnsembleRegressor) -> float | None:
+    """A distance between places in the unit of the first input; None if there is no text."""
+    return Length.parsed(option, text).in_unit_of(option, model, 0) if text else None
+
+
 def parse_spacing(text: str) -> list[Length] | None:
     """Distances between the nodes of a grid, separated by commas; None if there is no text."""
     return [Length.parsed("--spacing", part) for part in text.split(",")] if text else None

@@ -91,11 +91,11 @@ MaskStd = Annotated[
     float | None, typer.Option(metavar="S", help="No data where the standard deviation of an observation is above S.")
 ]
 MaskDistance = Annotated[
-    float | None,
+    str,
     typer.Option(
         metavar="D",
-        help="No data farther than D from the nearest pseudo-input, which stands for the data near it. In metres if "
-        "the map has a coordinate reference system.",
+        help="No data farther than D, such as 50m, from the nearest pseudo-input, which stands for the data near it. A "
+        "number is in the unit of the inputs, in metres if the map has a coordinate reference system.",
     ),
 ]
 At = Annotated[

@@ -11,7 +11,7 @@ from rich.table import Table as TextTable
 from wgpr.cli import options as opt
 from wgpr.cli.columns import columns_of_map, inputs_of_map
 from wgpr.cli.console import format_count, format_size, inform, print_json, progress_bar, stderr, stdout, warn
-from wgpr.cli.lengths import parse_spacing, steps_of
+from wgpr.cli.lengths import length_of, parse_spacing, steps_of
 from wgpr.cli.plausibility import check_size, told
 from wgpr.cli.repetition import begins_alike
 from wgpr.cli.saving import read_map
@@ -87,7 +87,7 @@ def grid(
     spacing: opt.Spacing = "",
     at: opt.At = [],  # noqa: B006
     mask_std: opt.MaskStd = None,
-    mask_distance: opt.MaskDistance = None,
+    mask_distance: opt.MaskDistance = "",
 ) -> None:
     """Predict on a regular grid: a GeoTIFF, a BAG, or NetCDF with CF attributes.
 
@@ -100,7 +100,7 @@ def grid(
     opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
     is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
     with opt.errors_of_usage(region="--region", spacing="--spacing"):
-        mask = Mask(mask_std, mask_distance)
+        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model))
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed, max_nodes=most)
@@ -134,7 +134,7 @@ def contours(
     spacing: opt.Spacing = "",
     at: opt.At = [],  # noqa: B006
     mask_std: opt.MaskStd = None,
-    mask_distance: opt.MaskDistance = None,
+    mask_distance: opt.MaskDistance = "",
 ) -> None:
     """Draw lines of equal mean, as GeoJSON or GeoPackage for GIS.
 
@@ -146,7 +146,7 @@ def contours(
     opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
     model = read_map(map_file)
     with opt.errors_of_usage(region="--region", spacing="--spacing"):
-        mask = Mask(mask_std, mask_distance)
+        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model))
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
         if len(plan.axes) != 2:

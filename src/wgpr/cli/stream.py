@@ -10,6 +10,7 @@ import typer
 
 from wgpr.cli import options as opt
 from wgpr.cli.console import UsageError, inform
+from wgpr.cli.georeference import check_crs_of_log
 from wgpr.cli.learn import require_online, require_weights
 from wgpr.cli.lines import STANDARD_INPUT, HeaderError, LeftOut, Line, LineError, LineParser, read_lines
 from wgpr.cli.saving import MapWriter, map_writer
@@ -64,6 +65,8 @@ def stream(
     half_width = opt.interval_half_width(level)
     if nmea and weight:
         raise UsageError("--weight is for lines of text; leave it out with --nmea")
+    if nmea:
+        check_crs_of_log(crs)
     columns = opt.split_names(x), y, weight, nodata
     said = StreamOptions(*columns, method, setting, is_log=bool(nmea), crs=crs, force=force)
     place = STANDARD_INPUT if nmea in ("", "-") else nmea

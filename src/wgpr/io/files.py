@@ -24,6 +24,10 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename != os.fspath(temporary):
+            raise
+        raise cannot_be_written(target, error) from error
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
@@ -33,6 +37,15 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the file at `path` by `data`, as a whole or not at all."""
     with replace_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def cannot_be_written(path: str | os.PathLike[str], error: OSError) -> OSError:
+    """The same error with a sentence that names `path`, whatever file beside it was tried first."""
+    if error.strerror is None:  # it is a sentence
+        return error
+    told = type(error)(f"{os.fspath(path)} cannot be written ({error.strerror}); choose another place")
+    told.errno = error.errno
+    return told
 
 
 def check_destination(path: str | os.PathLike[str], option: str = "") -> Path:
@@ -83,7 +96,10 @@ def locked(lock: Path, message: str) -> Iterator[None]:
 
     The operating system releases the lock when the process ends, in whatever way.
     """
-    descriptor = _open_lock(lock, os.O_CREAT)
+    try:
+        descriptor = _open_lock(lock, os.O_CREAT)
+    except OSError as error:
+        raise cannot_be_written(lock, error) from error
     try:
         if not _try_lock(descriptor, lock):
             raise BlockingIOError(message)

@@ -334,7 +334,8 @@ def _checked_region(region: Any, names: Sequence[str]) -> Array:
     edges = numbers.reshape(-1, 2)
     for name, (low, high) in zip(names, edges.tolist(), strict=True):
         if low >= high:
-            raise ValueError(f"region must go from the lower to the higher edge, got {low:g} to {high:g} for {name}")
+            order = ", ".join(f"{edge} {each}" for each in names for edge in ("least", "greatest"))
+            raise ValueError(f"region must be {order}; got {low:g} to {high:g} for {name}")
     return edges
 
 

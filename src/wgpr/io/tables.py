@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import Coordinates
-from wgpr.io.files import replace_file
+from wgpr.io.files import cannot_be_written, replace_file
 from wgpr.io.sources import (
     LogSource,
     Source,
@@ -246,7 +246,7 @@ def write_table(path: str, names: Sequence[str], chunks: Iterable[Columns]) -> N
     except ImportError as error:
         raise TableError(str(error)) from error
     except OSError as error:
-        raise TableError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
+        raise TableError(str(cannot_be_written(path, error))) from error
 
 
 def _write_csv(file: IO[str], names: Sequence[str], chunks: Iterable[Columns], separator: str = ",") -> None:
