@@ -438,12 +438,9 @@ MUTANTS: dict[str, Faults] = {
             "smooth ground takes the length-scales of rugged rows",
         ),
         ("(sign * territory.new_rows.Z[:, axis]).min() - width", "-np.inf", "nothing is left smooth"),
-        (
-            "begin = (sign * territory.new_rows.Z[:, axis]).min() - width",
-            "begin = places.max()",
-            "nothing becomes rougher",
-        ),
-        ("sides, key=lambda side: side[0]", "sides, key=lambda side: -side[0]", "the axis that leaves least"),
+        (".min() - width\n", ".min() + width\n", "the part begins behind its first rows"),
+        ("if n_left <= most or not", "if not", "the last axis, not the one that leaves most"),
+        ("first and not is_dense(left, _KNOWN_BETWEEN)", "first", "ground that is known well is divided"),
         (
             "Regime(axis, sign * position, sign > 0, updated",
             "Regime(axis, sign * position, True, updated",

@@ -108,37 +108,58 @@ def test_log_evidence_of_another_regime():
     assert regime.log_evidence == pytest.approx(given_known[(~behind).sum()] + alone - penalty, rel=1e-6)
 
 
-def with_lengthscales(territory, factor):
-    theta = replace(territory.theta, lengthscales=factor * territory.theta.lengthscales)
+def with_lengthscale(territory, lengthscale):
+    theta = replace(territory.theta, lengthscales=np.full_like(territory.theta.lengthscales, lengthscale))
     return replace(territory, theta=theta, log_evidence=-7.0)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_rougher_update_takes_what_is_around_the_new_rows(sign):
     territory = looked_at(sign * np.linspace(0.0, 5.0, 61)[:, None], sign * np.linspace(4.5, 5.5, 20)[:, None])
-    updated = with_lengthscales(territory, 0.5)
+    territory, updated = with_lengthscale(territory, 0.4), with_lengthscale(territory, 0.2)
     part = rougher_part(territory, updated)
-    begin = 4.5 - 0.5 * updated.theta.lengthscales[0]
+    begin = 4.5 - 0.5 * 0.2
     assert sign * part.position == pytest.approx(begin, abs=5.0 / 60.0)
     np.testing.assert_array_equal(sides(part, territory.data.Z), sign * territory.data.Z[:, 0] > begin)
     assert (part.theta, part.log_evidence) == (updated.theta, -7.0)
     values = territory.data[sides(part, territory.data.Z)]
     assert part.mean == pytest.approx(np.average(values.t, weights=values.precision[:, None], axis=0))
-    assert rougher_part(territory, with_lengthscales(territory, 0.9)) is None
+    assert rougher_part(territory, with_lengthscale(territory, 0.33)) is None  # not much rougher
+    dense = with_lengthscale(territory, 1.0)  # its pseudo-data are 1/12 apart
+    assert [rougher_part(dense, with_lengthscale(territory, each)) is None for each in (0.3, 0.27)] == [True, False]
 
 
 @pytest.mark.parametrize(("n_left", "is_divided"), [(FEWEST_ROWS - 1, False), (FEWEST_ROWS, True)])
 def test_a_rougher_update_leaves_enough_or_takes_all(n_left, is_divided):
-    old = np.concatenate([np.linspace(0.0, 1.0, n_left), np.linspace(8.0, 9.0, 60 - n_left)])[:, None]
+    old = np.concatenate([np.linspace(0.0, 5.0, n_left), np.linspace(8.5, 9.0, 60 - n_left)])[:, None]
     territory = looked_at(old, np.linspace(8.9, 9.5, 20)[:, None])
-    territory = with_lengthscales(territory, 8.0 / territory.theta.lengthscales)
-    part = rougher_part(territory, with_lengthscales(territory, 0.5))  # it begins at 8.9 - 2.0
+    part = rougher_part(with_lengthscale(territory, 4.0), with_lengthscale(territory, 1.0))  # it begins at 8.9 - 0.5
     assert (part is not None) == is_divided
+
+
+def test_a_rougher_update_takes_another_axis_if_the_first_leaves_too_few_beyond():
+    rng = np.random.default_rng(0)
+    north = np.concatenate([rng.uniform(0.0, 5.0, 50), rng.uniform(8.7, 9.5, 30)])
+    territory = looked_at(
+        np.column_stack([rng.uniform(0.0, 7.0, 80), north]),
+        np.column_stack([np.full(12, 9.0), np.linspace(9.0, 9.5, 12)]),
+    )
+    part = rougher_part(with_lengthscale(territory, 2.0), with_lengthscale(territory, 0.5))
+    assert (part.axis, part.is_above) == (1, True)
+    np.testing.assert_array_equal(sides(part, territory.data.Z), territory.data.Z[:, 1] > 8.75)
+
+
+def test_a_rougher_update_leaves_as_much_as_it_can():
+    rng = np.random.default_rng(0)
+    old = rng.uniform(0.0, 10.0, (150, 2))
+    territory = looked_at(old, rng.uniform([8.0, 6.0], [9.0, 7.0], (12, 2)))
+    part = rougher_part(with_lengthscale(territory, 2.0), with_lengthscale(territory, 0.5))
+    assert (part.axis, part.is_above) == (0, True)
 
 
 def test_a_rougher_update_of_new_rows_everywhere_takes_all():
     territory = looked_at(np.linspace(0.0, 5.0, 61)[:, None], np.linspace(-1.0, 6.0, 40)[:, None])
-    assert rougher_part(territory, with_lengthscales(territory, 0.5)) is None
+    assert rougher_part(with_lengthscale(territory, 0.4), with_lengthscale(territory, 0.2)) is None
 
 
 def test_too_few_rows():

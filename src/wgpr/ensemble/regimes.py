@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wgpr.ensemble.territory import Territory, forecast, with_halo
+from wgpr.ensemble.territory import Territory, forecast, is_dense, with_halo
 from wgpr.gp.evidence import Evidence
 from wgpr.gp.hyperparameters import HyperPrior, Scales, default_hyperparameters
 from wgpr.gp.kernels import Hyperparameters, Kernel
@@ -37,7 +37,8 @@ _REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
 
 # A territory is rougher if a length-scale becomes shorter by this factor. The part that takes the new length-scales
 # begins so many of them before the new rows: where a field becomes rougher by and by, it has begun to before they come.
-_ROUGHER, _BEGINS_BEFORE = 0.8, 0.5
+# What is left needs other length-scales only if its pseudo-data are farther apart than this number of the new ones.
+_ROUGHER, _BEGINS_BEFORE, _KNOWN_BETWEEN = 0.8, 0.5, 0.3
 
 # Nats by which a later cut must be better than one before.
 _CLEARLY = 3.0
@@ -106,22 +107,26 @@ def find_regime(territory: Territory, updated: Territory, halo: PseudoData | Non
 def rougher_part(territory: Territory, updated: Territory) -> Regime | None:
     """The part around the new rows, with the updated hyperparameters, if these are rougher; what is left keeps its own.
 
-    It is cut off along the axis that leaves most pseudo-data; None if it would leave fewer than a regime needs.
+    It is cut off along the axis that leaves most pseudo-data. None if each axis leaves too few on one side of the cut,
+    or pseudo-data that are close enough for the updated length-scales.
     """
     if (updated.theta.lengthscales > _ROUGHER * territory.theta.lengthscales).all():
         return None
-    sides = []
+    n_data, most, best = len(territory.data), 0, None
     for axis, width in enumerate(_BEGINS_BEFORE * updated.theta.lengthscales):
         for sign in (1.0, -1.0):
-            places = np.sort(sign * territory.data.Z[:, axis])
-            begin = (sign * territory.new_rows.Z[:, axis]).min() - width
-            sides.append((int((places <= begin).sum()), axis, sign, places))
-    n_left, axis, sign, places = max(sides, key=lambda side: side[0])
-    if not FEWEST_ROWS <= n_left <= len(places) - FEWEST_ROWS:
+            places = sign * territory.data.Z[:, axis]
+            is_left = places <= (sign * territory.new_rows.Z[:, axis]).min() - width
+            n_left = int(is_left.sum())
+            if n_left <= most or not FEWEST_ROWS <= n_left <= n_data - FEWEST_ROWS:
+                continue
+            last, first = float(places[is_left].max()), float(places[~is_left].min())
+            left = replace(updated, data=territory.data[is_left])
+            if last < 0.5 * (last + first) < first and not is_dense(left, _KNOWN_BETWEEN):
+                most, best = n_left, (axis, sign, 0.5 * (last + first))
+    if best is None:
         return None
-    position = 0.5 * float(places[n_left - 1] + places[n_left])
-    if not places[n_left - 1] < position < places[n_left]:
-        return None
+    axis, sign, position = best
     rows = territory.data[sign * territory.data.Z[:, axis] > position]
     mean = np.average(rows.t, axis=0, weights=rows.precision)
     return Regime(axis, sign * position, sign > 0, updated.theta, mean, updated.log_evidence, 0.0)
