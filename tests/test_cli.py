@@ -986,12 +986,16 @@ def test_the_file_that_is_off_by_a_constant_is_named(wgpr):
     tuesday, level = smooth_survey(np.arange(0.25, 10.0, 0.5), 1), smooth_survey(np.arange(0.3, 10.0, 0.5), 2)
     higher = tuesday.assign(depth=tuesday["depth"] + 0.5)
     later = pd.concat([tuesday[:400], higher[400:]])
-    for name, rows in {"tuesday": tuesday, "level": level, "higher": higher, "later": later}.items():
+    elsewhere = smooth_survey(np.arange(20.0, 220.0), 3)  # 30 rows for each at known places
+    mixed = pd.concat([elsewhere, higher.iloc[::3]]).sort_values("north", kind="stable")
+    tables = {"tuesday": tuesday, "level": level, "higher": higher, "later": later, "mixed": mixed}
+    for name, rows in tables.items():
         rows.to_csv(f"{name}.csv", index=False)
     assert wgpr("fit", "monday.csv", "-o", "a.map", "--x", "east,north", "--y", "depth")[0] == 0
     for files, stdin, told in [
         (["level.csv", "higher.csv"], "", "higher.csv: depth is"),
         (["later.csv"], "", "later.csv: depth is"),
+        (["mixed.csv"], "", "mixed.csv: depth is"),
         (["-"], higher.to_csv(index=False), "standard input: depth is"),
         (["level.csv", "tuesday.csv"], "", ""),
     ]:
@@ -1001,6 +1005,16 @@ def test_the_file_that_is_off_by_a_constant_is_named(wgpr):
     files = "monday.csv", "level.csv", "higher.csv"
     code, _, said = wgpr("fit", *files, "-o", "c.map", "--x", "east,north", "--y", "depth")
     assert (code, said.count("higher.csv: depth is"), said.count("more than")) == (0, 1, 1), said
+
+
+def test_rows_that_are_off_are_told_though_a_later_one_is_bad(wgpr):
+    smooth_survey(np.arange(0.0, 10.1, 0.5), 0).to_csv("monday.csv", index=False)
+    assert wgpr("fit", "monday.csv", "-o", "a.map", "--x", "east,north", "--y", "depth")[0] == 0
+    rows = smooth_survey(np.arange(0.25, 10.0, 0.5), 1)
+    rows["depth"] += 0.5
+    code, _, said = wgpr("update", "a.map", "-", stdin=rows.to_csv(index=False) + "1,2,deep\n")
+    assert (code, said.count("more than the map says where it knows the field")) == (1, 1), said
+    assert "what is learned is saved" in said
 
 
 @pytest.mark.parametrize(("offset", "told"), [(0.5, "at least "), (0.0, "")])

@@ -1,6 +1,7 @@
 """Tables: every dialect gives the same numbers, every fault is one sentence that says where and what to do."""
 
 import csv
+import errno
 import gc
 import gzip
 import io
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wgpr.cli.columns import columns_to_learn
+from wgpr.io.files import lock_of, locked, replace_file, write_file
 from wgpr.io.sources import number, text_source
 from wgpr.io.tables import Table, TableError, TableFormat, expand, write_table
 
@@ -878,6 +880,24 @@ def test_places_that_cannot_be_written(tmp_path):
     ):
         with pytest.raises(TableError, match=told):
             write_table(str(tmp_path / name), ["a"], [[np.zeros(1)]])
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    for fault, told in (
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            r"/a.map cannot be written \(No space left on device\); choose",
+        ),
+        (OSError(errno.EIO, "Input/output error", "input.csv"), r"Input/output error: 'input.csv'"),
+    ):
+        with pytest.raises(OSError, match=told) as raised, replace_file(tmp_path / "a.map"):
+            raise fault
+        assert raised.value.errno == fault.errno
+    with pytest.raises(OSError, match=r"/n{250}.map cannot be written \(File name too long\)"):  # as a temporary file
+        write_file(tmp_path / f"{'n' * 250}.map", b"")
+    with pytest.raises(OSError, match=r"/n{250} cannot be written"), locked(lock_of(tmp_path / f"{'n' * 250}"), "busy"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_columns_that_do_not_fit_are_a_mistake_of_the_caller(tmp_path):

@@ -78,8 +78,9 @@ class Map:
 
     Attributes
     ----------
-    offset : amount, std and n_rows (that the map had learned before them) if rows were off by a constant at places that
-        the map knew; None otherwise. It is what the service said of it last, when it took rows or was waited for.
+    offset : amount, std and n_rows (that the map had before the middle one of them) if rows were off by a constant at
+        places that the map knew; None otherwise. It is what the service said of it last, when it took rows or was
+        waited for.
     """
 
     def __init__(

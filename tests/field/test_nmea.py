@@ -314,7 +314,7 @@ def test_positions_of_a_log_have_one_system(wgpr):
     code, _, told = wgpr("fit", "a.nmea", "--crs", "EPSG:32618", "-o", "lake.map", *QUICK)
     assert (code, "--crs EPSG:32618: positions of a log are in EPSG:4326" in told) == (2, True), told
     assert not Path("lake.map").exists()
-    for number, crs in enumerate(("epsg:4326", "none")):
+    for number, crs in enumerate(("epsg:4326", "WGS 84", "OGC:CRS84", "none")):
         assert wgpr("fit", "a.nmea", "--crs", crs, "-o", f"{number}.map", *QUICK)[0] == 0
 
 

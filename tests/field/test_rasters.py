@@ -268,13 +268,35 @@ def test_smooth_ground_between_pseudo_inputs_is_not_masked():
     X = X[np.lexsort((X[:, 1], X[:, 0]))]
     model = WGPRegressor().fit(X, np.sin(X[:, 0] / 900.0) + np.cos(X[:, 1] / 700.0) + rng.normal(0.0, 0.1, len(X)))
     assert sum(map(len, model.pseudo_inputs_)) < len(X) / 10
-    is_masked = Mask(distance=50.0).finder(model)
+    is_masked = Mask(distance=50.0).finder(model, plan_grid(model, spacing=100.0))
     around = rng.uniform([-1000.0, -1000.0], [3000.0, 2000.0], (5000, 2))
     from_rows = cKDTree(X).query(around)[0]
     masked = is_masked(around, np.zeros(len(around)))
     assert is_masked(X, np.zeros(len(X))).mean() < 0.05
     assert masked[from_rows < 50.0].mean() < 0.05
     assert masked[from_rows > 100.0].all()
+
+
+def test_the_mask_is_in_the_plane_of_the_grid(wgpr, tmp_path, monkeypatch):
+    """Here the other inputs than the first; a distance has their unit, which must be one."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.uniform(0.0, 5.0, 200), *rng.uniform(0.0, 1.0, (2, 200)), rng.normal(size=200)])
+    for name, unit in (("a", "km"), ("b", "m")):
+        x = f"draught [m],east [km],north [{unit}]"
+        np.savetxt(f"{name}.csv", rows, delimiter=",", header=f"{x},speed", comments="")
+        assert wgpr("fit", f"{name}.csv", "--x", x, "--y", "speed", "-o", f"{name}.map")[0] == 0
+    options = ["--at", "draught [m]=2", "--region", "0,3,0,3", "--spacing", 0.05, "--mask-distance"]
+    for number, distance in enumerate((0.5, "500m", "0.5km")):
+        code, _, told = wgpr("grid", "a.map", *options, distance, "-o", f"{number}.nc")
+        assert (code, "% without data" in told) == (0, True), told
+    with xr.open_dataset("0.nc") as one, xr.open_dataset("1.nc") as two, xr.open_dataset("2.nc") as three:
+        xr.testing.assert_equal(one, two)
+        xr.testing.assert_equal(one, three)
+        has_data = np.isfinite(one["mean"]).mean()
+    assert 1.0 / 9.0 < has_data < 3.0 / 9.0  # the square of the rows, with a margin
+    code, _, told = wgpr("grid", "b.map", *options, "500m", "-o", "b.nc")
+    assert (code, "the inputs have different units; give a number without a unit" in told) == (2, True), told
 
 
 def test_a_few_rows_are_masked_by_their_distance_too(wgpr, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from wgpr.io.coordinates import (
 )
 from wgpr.io.grids import input_names
 from wgpr.io.known_range import first_out_of_area
+from wgpr.io.track import COLUMNS
 from wgpr.labels import EASTING, NORTHING, Label
 
 # Degrees whose names do not tell them: a survey has at most this extent, is so many extents away from 0, 0, and its
@@ -61,7 +62,11 @@ def choose_crs(model: EnsembleRegressor, crs: str, of_file: str, inputs: Sequenc
 
 def check_crs_of_log(crs: str) -> None:
     """Refuse another system for the positions of an instrument than that of satellites."""
-    if crs and crs.upper() not in (WGS84, NONE.upper()):
+    if crs.lower() in ("", NONE) or crs.upper() == WGS84:
+        return
+    with opt.errors_of_usage("--crs: "):
+        is_wgs84 = has_pyproj() and coordinates_of(crs, COLUMNS[:2]).name in (WGS84, "OGC:CRS84")
+    if not is_wgs84:
         raise UsageError(f"--crs {crs}: positions of a log are in {WGS84}; leave --crs out")
 
 

@@ -154,7 +154,6 @@ def learn_table(
                 _learn(model, check, chunks, columns, writer if has_journal else None)
             else:
                 _learn_in_shards(model, fleet, check, chunks, columns, sample)
-            offsets.judge()
 
     with interruptions.handled():  # also while what is learned is saved
         try:
@@ -172,6 +171,7 @@ def learn_table(
         note_tables(model, check.learned_tables(n_rows))
         _print_result(model, table, n_rows, time.perf_counter() - started)
         writer.save(model)
+        offsets.judge()
         if stopped_by:
             weight = f" --weight {columns[-1]}" if has_weights else ""
             data = shlex.join(table.paths)

@@ -1,6 +1,7 @@
 """Lengths with a unit, such as 5km, in the coordinates of a map."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -40,9 +41,14 @@ class Length(NamedTuple):
         return self.number * _METRES[self.unit] / _METRES[own]
 
 
-def length_of(option: str, text: str, model: EnsembleRegressor) -> float | None:
-    """A distance between places in the unit of the first input; None if there is no text."""
-    return Length.parsed(option, text).in_unit_of(option, model, 0) if text else None
+def length_of(option: str, text: str, model: EnsembleRegressor, columns: Sequence[int]) -> float | None:
+    """A distance between places in the unit of these inputs; None if there is no text."""
+    if not text:
+        return None
+    lengths = {Length.parsed(option, text).in_unit_of(option, model, column) for column in columns}
+    if len(lengths) > 1:
+        raise UsageError(f"{option}: the inputs have different units; give a number without a unit")
+    return lengths.pop()
 
 
 def parse_spacing(text: str) -> list[Length] | None:

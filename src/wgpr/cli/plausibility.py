@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -11,14 +12,15 @@ from wgpr.estimators.base import LARGEST, LEAST_WEIGHT, EnsembleRegressor
 from wgpr.gp.linalg import Array
 from wgpr.io.coordinates import coordinates
 from wgpr.io.known_range import MIN_KNOWN, Fault, KnownRange, first_out_of_area, first_outside
-from wgpr.io.rows import N_JUDGED, errors_at_known_places, knows_rows_at_once, n_seen
+from wgpr.io.rows import N_JUDGED, NO_ERRORS, Errors, errors_at_known_places, knows_rows_at_once, n_seen
 from wgpr.io.tables import Chunk, TableError
 
 _MAX_WARNINGS = 5
 # Rows with the least, and with the greatest, values of a column that are kept of a chunk.
 _N_EXTREMES = 50
-# Rows of a file that are predicted at the most to see whether they are off by a constant, and how many it has then.
-_MOST_FORECASTS, _JUDGED_FIRST = 800, 5000
+# To see whether a file is off by a constant: most rows of a chunk that are predicted, most of a file that are judged,
+# and how many rows it has then at first.
+_MOST_FORECASTS, _MOST_JUDGED, _JUDGED_FIRST = 250, 800, 5000
 
 
 class TableCheck:
@@ -212,35 +214,36 @@ class EvenSample:
 class OffsetCheck:
     """Warns of files whose rows are off by a constant, at places that the map knew before it learned the file.
 
-    A file is judged by a sample of its rows: all of them, and the latest, when it has ended, and before that each time
-    that its rows have doubled. A map that begins with these files is young, so that more rows are judged together.
+    A file is judged by some of its rows at such places: of all its length, and the latest of them; when it has ended,
+    and before that each time that its rows have doubled. A map that begins with these files is young, so that more rows
+    are judged together.
     """
 
     def __init__(self, model: EnsembleRegressor) -> None:
         self._model, self._is_young = model, not n_seen(model)
         self._place, self._file, self._target = -1, "", ""
         self._before: EnsembleRegressor | None = None  # the model before the file; None if the file is not judged
-        self._sample, self._n_judged = EvenSample(0, 0), 0
+        self._errors, self._n_rows, self._n_judged = EvenSample(0, 0), 0, 0
 
     def look(self, chunk: Chunk, rows: Array) -> None:
-        """Note some of the rows (n, d + 1) of a chunk that is learned next, and judge its file if it is long enough."""
+        """Predict some rows (n, d + 1) of a chunk that is learned next, and judge its file if it is long enough."""
         if chunk.place != self._place:
             self.judge()
             self._place, self._file, self._target = chunk.place, chunk.file, chunk.names[rows.shape[1] - 1]
             self._before = copy(self._model) if n_seen(self._model) and knows_rows_at_once(self._model) else None
-            self._sample, self._n_judged = EvenSample(rows.shape[1], _MOST_FORECASTS), 0
+            self._errors, self._n_rows, self._n_judged = EvenSample(len(NO_ERRORS), _MOST_JUDGED), 0, 0
         if self._before is None:
             return
-        self._sample.add(rows)
-        if self._sample.n_rows >= max(_JUDGED_FIRST, 2 * self._n_judged):
+        self._errors.add(np.stack(errors_at_known_places(self._before, rows[:: ceil(len(rows) / _MOST_FORECASTS)]), 1))
+        self._n_rows += len(rows)
+        if self._n_rows >= max(_JUDGED_FIRST, 2 * self._n_judged):
             self.judge()
 
     def judge(self) -> None:
         """Judge the file by the rows that have come so far."""
-        if self._before is None or self._n_judged == self._sample.n_rows:
+        if self._before is None or self._n_judged == self._n_rows:
             return
-        self._n_judged = self._sample.n_rows
-        errors = errors_at_known_places(self._before, self._sample.rows)
+        self._n_judged, errors = self._n_rows, Errors(*self._errors.rows.T)
         least = N_JUDGED if self._is_young else MIN_KNOWN
         offset = errors.offset(least) or errors.latest().offset(least)
         if offset is not None:

@@ -34,7 +34,7 @@ from wgpr.io.grids import (
 )
 from wgpr.io.known_range import KnownRange, first_outside
 from wgpr.io.rasters import MOST_NODES as MOST_RASTER_NODES
-from wgpr.io.rasters import Mask, check_raster, write_raster
+from wgpr.io.rasters import Mask, check_raster, plane_of, write_raster
 from wgpr.io.rows import ANSWER, answer
 from wgpr.io.tables import Chunk, Table, TableError, expand, write_table
 from wgpr.labels import Label
@@ -100,10 +100,10 @@ def grid(
     opt.check_output(output, map_file, endings=(".tif", ".tiff", ".bag", ".nc"))
     is_raster, model = output.suffix.lower() != ".nc", read_map(map_file)
     with opt.errors_of_usage(region="--region", spacing="--spacing"):
-        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model))
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         most = MOST_RASTER_NODES if is_raster else MOST_NODES
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed, max_nodes=most)
+        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model, plane_of(model, plan)))
         if is_raster:
             check_raster(output, model, plan)
     learn_waiting_rows(model)
@@ -115,7 +115,7 @@ def grid(
         if is_raster:
             n_masked = write_raster(output, temporary, model, plan, mask, show)
         else:
-            dataset, n_masked = masked(plan, predict_plan(model, plan, show), mask.finder(model))
+            dataset, n_masked = masked(plan, predict_plan(model, plan, show), mask.finder(model, plan))
             dataset.to_netcdf(temporary, engine="scipy")
     without = f", {n_masked / plan.size:.0%} without data" if n_masked else ""
     inform(f"{' x '.join(map(str, plan.shape))} nodes{without}: {output} ({format_size(output.stat().st_size)})")
@@ -146,15 +146,15 @@ def contours(
     opt.check_output(output, map_file, endings=(".geojson", ".gpkg"))
     model = read_map(map_file)
     with opt.errors_of_usage(region="--region", spacing="--spacing"):
-        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model))
         fixed = opt.parse_fixed_inputs(at, input_names(model))
         plan = plan_grid(model, edges, steps_of(steps, model, fixed), at=fixed)
+        mask = Mask(mask_std, length_of("--mask-distance", mask_distance, model, plane_of(model, plan)))
         if len(plan.axes) != 2:
             raise ValueError(f"contours have two inputs that vary, and here {len(plan.axes)} do; use --at")
     learn_waiting_rows(model)
     with progress_bar("predicting", plan.size) as show:
         grid = predict_plan(model, plan, lambda n_done: show(n_done, format_count(n_done, "node")))
-    grid, n_masked = masked(plan, grid, mask.finder(model))
+    grid, n_masked = masked(plan, grid, mask.finder(model, plan))
     with opt.errors_of_usage():
         lines = list(contours_of(grid, interval, base))
     if n_masked == plan.size:

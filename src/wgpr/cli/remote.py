@@ -1,5 +1,6 @@
 """`wgpr stream --to URL`: a service learns the rows and answers the queries."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -176,9 +177,10 @@ class RemoteSession(Session):
     def finish(self) -> None:
         try:
             super().finish()
-            if self.n_rows and not (self._unsent or self.is_stopping):
+            if self.n_rows and not (self._unsent or self.is_stopping or sys.exc_info()[0]):
                 self._map.hasten(_LAST_PATIENCE)
-                with suppress(MapServiceError):  # the rows are on its disk; this is about a warning alone
+                # The rows are on the disk of the service: this is about a warning alone.
+                with suppress(MapServiceError, KeyboardInterrupt), self.interruptions.allowed():
                     self._map.wait_until_learned(_LAST_PATIENCE)
                 self._tell_offset()
         finally:

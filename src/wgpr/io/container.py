@@ -68,7 +68,7 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Contents:
     """The contents of the file at `path`; a file of more than `max_bytes` is refused."""
     try:
         file = open(path, "rb")  # noqa: SIM115
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(f"there is no {os.fspath(path)}; check the name and the folder") from error
     with file:
         size = os.fstat(file.fileno()).st_size

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+# A disk, a quota or a limit of the size of files is full.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -25,11 +28,12 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except OSError as error:
-        if error.filename != os.fspath(temporary):
+        if error.filename != os.fspath(temporary) and error.errno not in _NO_ROOM:
             raise
-        raise cannot_be_written(target, error) from error
+        raise cannot_be_written(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # its name may be too long
+            temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
 
 
@@ -99,7 +103,7 @@ def locked(lock: Path, message: str) -> Iterator[None]:
     try:
         descriptor = _open_lock(lock, os.O_CREAT)
     except OSError as error:
-        raise cannot_be_written(lock, error) from error
+        raise cannot_be_written(lock.parent / lock.name.removesuffix(".lock").removeprefix("."), error) from error
     try:
         if not _try_lock(descriptor, lock):
             raise BlockingIOError(message)

@@ -50,9 +50,9 @@ class Mask:
             if value is not None and not 0.0 < value < np.inf:
                 raise ValueError(f"--mask-{name} must be a number above 0, got {value:g}")
 
-    def finder(self, model: EnsembleRegressor) -> Callable[[Array, Array], NDArray[np.bool_]]:
+    def finder(self, model: EnsembleRegressor, plan: GridPlan) -> Callable[[Array, Array], NDArray[np.bool_]]:
         """A function of places (n, d) of the user and standard deviations (n,): which have no data (n,)."""
-        columns = varying_columns(model)[:2]
+        columns = plane_of(model, plan)
         is_far = None if self.distance is None else _far_from_data(model, columns, self.distance)
 
         def is_masked(X: Array, std: Array) -> NDArray[np.bool_]:
@@ -60,6 +60,11 @@ class Mask:
             return masked if is_far is None else masked | is_far(for_model(model, X)[:, columns])
 
         return is_masked
+
+
+def plane_of(model: EnsembleRegressor, plan: GridPlan) -> list[int]:
+    """The first two inputs that vary in a grid: in their plane distances from data are measured."""
+    return [column for column in varying_columns(model) if column in plan.axes][:2]
 
 
 def _far_from_data(
@@ -146,7 +151,7 @@ def write_raster(
         "height": plan.shape[0], "width": plan.shape[1], "crs": None if known is None else known.user,
         "tiled": True, "blockxsize": _WINDOW, "blockysize": _WINDOW, "compress": "deflate", "BIGTIFF": "IF_SAFER",
     }  # fmt: skip
-    is_masked = mask.finder(model)
+    is_masked = mask.finder(model, plan)
     with TemporaryDirectory(dir=destination.parent, prefix=".wgpr-") as folder:
         temporary = Path(folder) / "grid.tif"
         with rasterio.open(temporary, "w", **profile) as file:

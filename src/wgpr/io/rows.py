@@ -83,7 +83,7 @@ def interval_half_width(level: float) -> float:
 class Errors(NamedTuple):
     """Of rows that a model predicted at places where it knows the field better than one observation tells it.
 
-    error : (n,); std : (n,) of an observation there; n_before : (n,) rows that the model had learned then.
+    error : (n,); std : (n,) of an observation there; n_before : (n,) rows of the model before each.
     """
 
     error: Array
@@ -91,12 +91,13 @@ class Errors(NamedTuple):
     n_before: Array
 
     @classmethod
-    def at_known_places(
-        cls, model: EnsembleRegressor, y: Array, mean: Array, observed: Array, field: Array
-    ) -> "Errors":
-        """Of targets `y` (n,), with the predicted means and standard deviations of an observation and of the field."""
+    def at_known_places(cls, y: Array, mean: Array, observed: Array, field: Array, n_before: int) -> "Errors":
+        """Of targets `y` (n,), with the predicted means and standard deviations of an observation and of the field.
+
+        n_before : rows that the model had learned before the first.
+        """
         is_known = 2.0 * field**2 <= observed**2
-        return cls((y - mean)[is_known], observed[is_known], np.full(int(is_known.sum()), float(n_seen(model))))
+        return cls((y - mean)[is_known], observed[is_known], n_before + np.flatnonzero(is_known).astype(float))
 
     def followed_by(self, others: "Errors") -> "Errors":
         return Errors(*(np.concatenate(pair) for pair in zip(self, others, strict=True)))
@@ -109,7 +110,8 @@ class Errors(NamedTuple):
         """The constant by which these rows are off; None if it is small, or they are fewer than the least."""
         if len(self.error) < least:
             return None
-        offset = Offset(float(np.median(self.error)), float(np.median(self.std)), int(self.n_before[0]))
+        n_rows = int(self.n_before[len(self.error) // 2])
+        offset = Offset(float(np.median(self.error)), float(np.median(self.std)), n_rows)
         return offset if abs(offset.amount) > _LARGE_OFFSET * offset.std else None
 
 
@@ -121,7 +123,8 @@ class Offset(NamedTuple):
 
     While rows are learned, the map comes to agree with them, so that the constant may be larger.
 
-    n_rows : that the map had learned before the first of them.
+    n_rows : that the map had before the middle one of them. If it is of another stream than the first, so is the
+    offset: at least half of the rows are off.
     """
 
     amount: float
@@ -137,7 +140,8 @@ class Offset(NamedTuple):
 def errors_at_known_places(model: EnsembleRegressor, rows: Array) -> Errors:
     """Of rows (n, d + 1), predicted by what the model knows."""
     answers = model.predict_with_owners(named(model, rows[:, :-1]))[:3]
-    return Errors.at_known_places(model, rows[:, -1], *(values.reshape(len(rows)) for values in answers))
+    mean, observed, field = (values.reshape(len(rows)) for values in answers)
+    return Errors.at_known_places(rows[:, -1], mean, observed, field, n_seen(model))
 
 
 class Forecasts:
@@ -165,16 +169,16 @@ class Forecasts:
             block, rows = rows[: self._n_left], rows[self._n_left :]
             X, y = as_frames(model, block, columns)
             if self._forecaster is not None:
-                self._forecast(self._forecaster, X, block[:, -1])
+                self._forecast(self._forecaster, X, block[:, -1], n_seen(model))
             _learn(model, X, y, None if weights is None else weights[: len(block)])
             weights = None if weights is None else weights[len(block) :]
             self._n_left -= len(block)
 
-    def _forecast(self, model: OnlineRegressor, X: Any, y: Array) -> None:
+    def _forecast(self, model: OnlineRegressor, X: Any, y: Array, n_before: int) -> None:
         require_one_output(model)
         mean, observed, field = (values.reshape(len(y)) for values in model.predict_with_owners(X)[:3])
         self.scores.add(y, mean, observed)
-        errors = Errors.at_known_places(model, y, mean, observed, field)
+        errors = Errors.at_known_places(y, mean, observed, field, n_before)
         self._latest = self._latest.followed_by(errors).latest()
         self.offset = self._latest.offset(N_JUDGED) or self.offset
 

@@ -65,7 +65,7 @@ class Offset(BaseModel):
 
     amount: float
     std: float = Field(description="Standard deviation of one row.")
-    n_rows: int = Field(description="Rows that the map had learned before these.")
+    n_rows: int = Field(description="Rows that the map had before the middle one of these.")
 
 
 class Forecasts(BaseModel):
