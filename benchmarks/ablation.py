@@ -63,6 +63,7 @@ PARTS: dict[str, tuple[Any, str, Any]] = {
     "calibration of standard deviations": ({}, "calibrated", False),
     "rational quadratic kernel (squared exponential instead)": ({}, "kernel", "se"),
     "other regimes": (territories, "find_regime", _without_regimes),
+    "smooth ground left as it was": (territories, "rougher_part", _without_regimes),
     "down-weighting of outliers": (territory, "_GATE", np.inf),
     "thinning (full territories only divide)": (territories, "thin", _without_thinning),
     "halo in fits and forecasts": (territories.Learning, "_surroundings", _without_halo),
