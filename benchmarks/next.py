@@ -208,15 +208,6 @@ def time(folder: Path) -> list[Row]:
     return [(told, f"{seconds[0]:.1f} s, {seconds[1]:.1f} s of one core")]
 
 
-def with_rows_before(table: str) -> str:
-    """The table, with rows of the page that were not measured this time."""
-    _, _, rest = PAGE.read_text().partition(BEGIN)
-    new = {line.split(" | ")[0]: line for line in table.splitlines()}
-    before = [line for line in rest.partition(END)[0].splitlines() if line.startswith("|")]
-    kept = [new.pop(line.split(" | ")[0], line) for line in before]
-    return "\n".join([*kept, *new.values()]) + "\n"
-
-
 WAYS = {
     "start": "every fourth line",
     "next": "then by plan",
@@ -229,4 +220,4 @@ STUDIES = {"terrain": on_terrain, "lake": on_lake, "time": time}
 if __name__ == "__main__":
     table = run_studies(__doc__, STUDIES, "docs/field.md")
     if table is not None:
-        put_measured(PAGE, BEGIN, END, with_rows_before(table))
+        put_measured(PAGE, BEGIN, END, table)

@@ -321,6 +321,12 @@ def test_a_spacing_in_metres_everywhere(longitude, latitude):
     np.testing.assert_allclose(np.linalg.norm(places[1:] - places[0], axis=1), 50.0, rtol=1e-3)
 
 
+def test_a_spacing_in_a_metric_system_is_exact(wgpr):
+    write("a.csv", in_metres(survey(200)), ["east", "north", "depth"])
+    assert wgpr("fit", "a.csv", "-o", "a.map", "--crs", "EPSG:32618", *QUICK)[0] == 0
+    assert steps_of(parse_spacing("20m,0.02km"), load("a.map")) == [20.0, 20.0]
+
+
 def test_fit_recognises_longitude_and_latitude(wgpr):
     write("a.csv", survey())
     code, _, told = wgpr("fit", "a.csv", "-o", "lake.map", *QUICK)

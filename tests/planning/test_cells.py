@@ -32,6 +32,19 @@ def test_a_bay_without_data_is_not_covered():
     assert not Covered(data).contains(np.array([[8.0, 8.0]])).any()
 
 
+def test_smooth_ground_is_covered_by_the_pseudo_data_that_stand_for_its_rows():
+    """In the west 3 apart, in the east rows 0.5 apart; a gap between rows, from 10 to 14, is not covered."""
+    smooth = np.stack(np.meshgrid(np.arange(-12.0, 0.0, 3.0), np.arange(0.0, 10.0, 3.0)), axis=-1).reshape(-1, 2)
+    data = np.concatenate([smooth, lines(0.5), lines(0.5) + np.array([14.0, 0.0])])
+    places, beyond = np.random.default_rng(0).uniform([-11.0, 1.0], [-4.0, 8.0], (50, 2)), np.array([[12.0, 5.0]])
+    for owner, is_covered in ((-1, False), (7, True)):
+        covered = Covered(data, np.concatenate([np.full(len(smooth), owner), np.full(len(data) - len(smooth), -1)]))
+        assert (covered.contains(places) == is_covered).all()
+        assert covered.contains(np.array([[-1.5, 5.0]])) == is_covered  # between the two
+        assert not covered.contains(beyond).any()
+    assert not covered.contains(np.array([[-6.0, -2.0], [-6.0, 12.0]])).any()
+
+
 def test_data_on_one_line_cover_their_box():
     assert Covered(np.column_stack([np.arange(5.0), np.zeros(5)])).contains(np.array([[2.5, 0.0]]))[0]
 

@@ -75,10 +75,10 @@ def steps_of(spacing: list[Length] | None, model: EnsembleRegressor, at: Fixed |
 def _step(length: Length, model: EnsembleRegressor, column: int) -> float:
     """A number in the user's unit as it is; a length as the change of the user's input, in the middle of the map."""
     known = coordinates(model)
-    if known is None or not length.unit:
-        return length.in_unit_of("--spacing", model, column)
-    if column not in known.columns:
+    if known is not None and length.unit and column not in known.columns:
         raise UsageError(f"--spacing of {known.names[column]} must be a number in its unit")
+    if known is None or known.is_metric or not length.unit:
+        return length.in_unit_of("--spacing", model, column)
     middle = user_bounds(model).mean(axis=0, keepdims=True)
     near = middle + _SMALL * (np.arange(middle.shape[1]) == column)
     metres = np.linalg.norm((known.places(near) - known.places(middle))[0, list(known.columns)])

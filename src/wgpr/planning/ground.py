@@ -1,7 +1,8 @@
 """The ground that a plan is made for: square cells, each with a node to measure at and a place to be certain of.
 
 Without a polygon it is the ground that the data cover: triangles of their places, without those that are much larger
-than the others; gaps that data surround are part of it.
+than the others; gaps that data surround are part of it. Pseudo-data of smooth ground are far apart, and stand for the
+rows that were between them.
 """
 
 from dataclasses import dataclass, replace
@@ -68,12 +69,17 @@ def _area(ring: Array) -> float:
 
 
 class Covered:
-    """The ground that places (n, 2) of data cover."""
+    """The ground that places (n, 2) of data cover.
 
-    def __init__(self, data: Array) -> None:
-        data = np.unique(data, axis=0)
+    thinned : (n,) number of the model whose rows a place stands for, -1 if it is a row itself; None if all are rows.
+    """
+
+    def __init__(self, data: Array, thinned: Indices | None = None) -> None:
+        data, first = np.unique(data, axis=0, return_index=True)
+        owners = np.full(len(data), -1) if thinned is None else thinned[first]
         if len(data) > _MOST_TRIANGULATED:
-            data = data[np.linspace(0, len(data) - 1, _MOST_TRIANGULATED).astype(np.intp)]
+            chosen = np.linspace(0, len(data) - 1, _MOST_TRIANGULATED).astype(np.intp)
+            data, owners = data[chosen], owners[chosen]
         self._low, self._high = data.min(axis=0), data.max(axis=0)
         try:
             self._triangles: Delaunay | None = Delaunay(data)
@@ -85,9 +91,14 @@ class Covered:
         (x, y), (u, v) = (corners[:, 1] - corners[:, 0]).T, (corners[:, 2] - corners[:, 0]).T
         area = 0.5 * np.abs(x * v - y * u)
         radius = a * b * c / np.maximum(4.0 * area, 1e-12 * a * b * c)
-        order = np.argsort(radius)
-        middle = radius[order][np.searchsorted(np.cumsum(area[order]), 0.5 * area.sum())]
-        self._is_covered = radius <= _LARGEST_RADIUS * middle
+        middle = _middle(radius, area)
+        usual = np.full(len(radius), middle)
+        owner = owners[self._triangles.simplices]
+        is_own = (owner == owner[:, :1]).all(axis=1)
+        for each in np.unique(owner[is_own & (owner[:, 0] >= 0)]):
+            own, is_at = is_own & (owner[:, 0] == each), (owner == each).any(axis=1)
+            usual[is_at] = np.maximum(usual[is_at], _middle(radius[own], area[own]))
+        self._is_covered = radius <= _LARGEST_RADIUS * usual
 
     def contains(self, places: Array) -> Mask:
         """Which of the places (n, 2) are inside."""
@@ -95,6 +106,12 @@ class Covered:
             return ((places >= self._low) & (places <= self._high)).all(axis=1)
         found = self._triangles.find_simplex(places)
         return (found >= 0) & self._is_covered[found]
+
+
+def _middle(radius: Array, area: Array) -> float:
+    """The median of the radii (n,) of triangles by their areas (n,)."""
+    order = np.argsort(radius)
+    return float(radius[order][np.searchsorted(np.cumsum(area[order]), 0.5 * area.sum())])
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +188,11 @@ class Ground:
         return windows[tuple(self.cells.T)].reshape(len(self), -1)
 
 
-def cells_of(data: Array, n_axes: int, region: Polygons | None) -> Ground:
+def cells_of(data: Array, n_axes: int, region: Polygons | None, thinned: Indices | None = None) -> Ground:
     """The ground of a polygon, or that which places (n, 2) of data cover.
 
     Errors of the map are alike over about the distance of the data, which is what the size of the cells follows.
-    n_axes : 1 if only the first column of the places has a meaning.
+    n_axes : 1 if only the first column of the places has a meaning; thinned : as of `Covered`.
     """
     corners = data if region is None else region.corners
     low, high = corners.min(axis=0), corners.max(axis=0)
@@ -188,7 +205,7 @@ def cells_of(data: Array, n_axes: int, region: Polygons | None) -> Ground:
         if region is not None:
             raise ValueError("inside is too narrow for its length; give a wider polygon")
         raise ValueError("the data lie on one line, so that no ground is known; give inside, a polygon")
-    inside = region or Covered(data)
+    inside = region or Covered(data, thinned)
     coarse = Ground.of(low, high, float(np.sqrt(extent[0]) * np.sqrt(extent[1])) / _N_SAMPLED, inside)
     distances, _ = KDTree(data).query(coarse.nodes if len(coarse) else corners)
     apart = float(np.quantile(distances, 0.75))

@@ -153,7 +153,7 @@ class _Wish(NamedTuple):
 
 
 def _planned(model: EnsembleRegressor, frame: "_Frame", region: Polygons | None, wish: _Wish) -> Plan:
-    ground = cells_of(frame.data(), frame.n_axes, region)
+    ground = cells_of(frame.data(), frame.n_axes, region, frame.thinned())
     if wish.points is not None and wish.points > len(ground):
         raise ValueError(f"points must be at most {len(ground):,} here, got {wish.points:,}")
     if wish.budget is not None:
@@ -299,6 +299,12 @@ class _Frame:
         if (places == places[0]).all():
             raise ValueError("the map has data of one place only; measure at others first")
         return places
+
+    def thinned(self) -> Indices:
+        """(n,) for each of these places: the number of the model whose rows it stands for, -1 if it is a row."""
+        parts = zip(self.model.models_, self.model.pseudo_inputs_, strict=True)
+        owners = [np.full(len(Z), k if part.n_seen > len(Z) else -1) for k, (part, Z) in enumerate(parts)]
+        return np.concatenate([*owners, np.full(len(self.model._state.pending_X), -1)])
 
     def inputs(self, places: Array) -> Array:
         """Inputs (n, d) of the model at places (n, 2) of the plan."""
