@@ -7,7 +7,7 @@ from streams import BATCH, IN_BATCHES, small, travelling
 from wgpr import Evidence, KernelDistance, LocalGPRegressor, SquaredExponential, Wasserstein
 from wgpr.ensemble.absorb import absorb
 from wgpr.ensemble.ensemble import Ensemble
-from wgpr.ensemble.evaluation import BatchEvaluation
+from wgpr.ensemble.evaluation import BatchEvaluation, StepRecord
 from wgpr.gp import bound
 from wgpr.gp.sparse import SparseLearner
 
@@ -63,3 +63,9 @@ def test_the_records_of_an_estimator_count_all_evaluations_of_the_bound(regresso
     assert sum(record.n_evaluations for record in history) == len(counted)
     for record in history:
         assert (record.n_evaluations == 0) == (regressor is LocalGPRegressor)
+
+
+def test_steps_of_old_maps_count_no_evaluations():
+    """Their files have no such number."""
+    step = StepRecord(0, 1, (0,), (None,), (None,), (0.0,), None, (), (), seconds=0.0)
+    assert (step.n_evaluations, step.merged) == (0, ())

@@ -40,6 +40,13 @@ def assert_owners_are_nearest(index, points_of, X):
         np.testing.assert_array_equal(owners_in_two_trees(index, X, n_models), nearest[:, :n_models])
 
 
+def test_fewer_models_than_asked_for_leave_infinite_distances():
+    tree = _Tree([np.zeros((1, N_FEATURES)), np.ones((1, N_FEATURES))], [0, 1])
+    distances, owners = tree.nearest(np.full((1, N_FEATURES), 0.9), 3, np.array([True, False]), np.array([np.inf]))
+    assert owners.tolist() == [[0, -1, -1]]
+    assert np.isfinite(distances).tolist() == [[True, False, False]]
+
+
 class ChangingIndex(RuleBasedStateMachine):
     """Models are added and replaced; every older index stays valid."""
 

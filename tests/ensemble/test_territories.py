@@ -457,6 +457,14 @@ def test_lines_that_reach_rough_ground(seed):
     assert 0.13 < np.sqrt(noise.mean()) < 0.18
 
 
+def test_territories_are_looked_at_as_often_whatever_the_mean_is():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 10.0, (400, 2))
+    y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(400, 1))
+    looks = [len(learned(X, y + mean, sizes=[20] * 19)[1]) for mean in (0.0, 64.0)]
+    assert looks[1] <= looks[0] + 2
+
+
 @pytest.mark.parametrize("seed", [0, 2])
 def test_smooth_ground_stays_known_when_rough_ground_follows(seed):
     """The few pseudo-data of smooth ground tell nothing between them by the length-scales of rough ground."""

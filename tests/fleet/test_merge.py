@@ -416,6 +416,22 @@ def test_copies_are_told_from_other_readings_of_the_same_place(boats):
     assert [len(model.data) for model in other.models] == [len(model.data) for model in source.models]
 
 
+def test_only_what_another_map_has_is_left_out():
+    boats = [learned([0.0, 0.0], [20.0, 10.0], 600, 0), learned([0.0, 0.0], [20.0, 10.0], 600, 1)]
+    source = Source(boats[0].models_, boats[0]._state.ensemble.cuts)
+    assert len(source.models) > 1
+    halves = [np.arange(len(model.data)) < len(model.data) // 2 for model in source.models]
+    moved = [
+        replace(model, data=replace(model.data, t=model.data.t + np.where(half, 0.01, 0.0)[:, None]))
+        for model, half in zip(source.models, halves, strict=True)
+    ]
+    (_, _), (rest, holder) = without_copies([source, source._replace(models=moved)])
+    assert holder == 0
+    for left, model, half in zip(rest.models, moved, halves, strict=True):
+        np.testing.assert_array_equal(left.data.Z, model.data.Z[half])
+        np.testing.assert_array_equal(left.data.t, model.data.t[half])
+
+
 def test_maps_of_degrees_are_merged_where_they_are():
     pytest.importorskip("pyproj", reason='needs pip install "wgpr[geo]"')
     from wgpr.io.coordinates import coordinates_of, user_bounds
