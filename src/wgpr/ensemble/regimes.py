@@ -35,9 +35,10 @@ _MOST_OVERLAP, _MOST_OVERLAP_WITH_THINNED = 0.05, 0.75
 _FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 _REFINEMENTS = (1 / 8, 1 / 16, 1 / 32, 1 / 64)
 
-# A territory is rougher if a length-scale becomes shorter by this factor. The part that takes the new length-scales
-# begins so many of them before the new rows: where a field becomes rougher by and by, it has begun to before they come.
-# What is left needs other length-scales only if its pseudo-data are farther apart than this number of the new ones.
+# An update makes a territory rougher if a length-scale shrinks below 0.8 of what it was. The part that takes the new
+# length-scales begins half a length-scale before the new rows, because the field may have become rougher before them.
+# The rest keeps its own if its nearest neighbours are more than 0.3 new length-scales apart in the median: closer ones
+# tell the field between them by the new ones too.
 _ROUGHER, _BEGINS_BEFORE, _KNOWN_BETWEEN = 0.8, 0.5, 0.3
 
 # Nats by which a later cut must be better than one before.

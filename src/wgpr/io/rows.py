@@ -123,8 +123,8 @@ class Offset(NamedTuple):
 
     While rows are learned, the map comes to agree with them, so that the constant may be larger.
 
-    n_rows : that the map had before the middle one of them. If it is of another stream than the first, so is the
-    offset: at least half of the rows are off.
+    n_rows : that the map had before the middle one of these rows. At least half of them are off. So if rows of two
+    streams are judged together, the stream of the middle row is the one that is off.
     """
 
     amount: float
