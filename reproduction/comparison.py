@@ -144,7 +144,7 @@ def _toys(results: Results, plan: Plan) -> Iterator[Row]:
 
 def _on_solar(results: Results, plan: Plan) -> str:
     needed = models_of_solar(results, plan)
-    least = f", with {needed.min():.0f} models at the least" if needed.count() else ""
+    least = f"; the least number of models is {needed.min():.0f}" if needed.count() else ""
     return f" Over all its settings, SOLAR reaches the error of WGPR on {needed.count()} of {len(needed)} toys{least}."
 
 

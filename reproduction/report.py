@@ -138,7 +138,8 @@ def _toy_table(results: Results, plan: Plan) -> Table | None:
     theirs = "; ".join(f"{method} {found.n_models} models, {found.rmse}" for method, found in published.TOY.items())
     note = (
         "Bold: the setting that was chosen on other toys, with the fewest models of those within "
-        f"{EQUAL_ERROR - 1:.0%} of the least error. Published: {theirs}."
+        f"{EQUAL_ERROR - 1:.0%} of the least error; the middle one of those that give the same fits. "
+        f"Published: {theirs}."
     )
     return Table(caption, ("", "models", "RMSE"), rows, note, bold_rows=bold) if rows else None
 

@@ -113,13 +113,18 @@ def chosen_toy_fits(results: Results, method: str, plan: Plan) -> pd.DataFrame:
 def chosen_toy_value(results: Results, method: str, plan: Plan, *, finite: bool = False) -> float:
     """Of the values with an equal and least error on the toys for the search, the one with the fewest models.
 
+    Several thresholds may lead to the very same fits. Then the middle one is taken: the means of their errors differ by
+    rounding alone, that is, by the order in which the fits were done.
+
     finite : neither 0 nor infinite.
     """
     means = toy_fits(results, method, plan.toy_search_seeds).groupby("value")[["test.rmse", "n_models"]].mean()
     if finite:
         means = means[(means.index > 0) & (means.index < inf)]
     good = means[means["test.rmse"] <= EQUAL_ERROR * means["test.rmse"].min()]
-    return float(good.sort_values(["n_models", "test.rmse"]).index[0])
+    fewest = good[good["n_models"] == good["n_models"].min()]["test.rmse"]
+    same = fewest.index[np.isclose(fewest, fewest.min(), rtol=1e-9, atol=0.0)]
+    return float(same[len(same) // 2])
 
 
 # The sweep: from one model for each batch to one for all. The paper has a figure of kin40k, and numbers of Pumadyn
