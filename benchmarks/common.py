@@ -44,12 +44,24 @@ def robot_arm(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Results:
-    """Results as lines of JSON, so that an interrupted run can continue. Without a path they are not written."""
+    """Results as lines of JSON, so that an interrupted run can continue. Without a path they are not written.
 
-    def __init__(self, path: Path | None) -> None:
+    The first line has the commit that they were measured at. A file of another commit is refused: a table would name
+    the present one.
+
+    are_dated : there is no such line, and any commit will do, because each record says in `measured` when it was made.
+    """
+
+    def __init__(self, path: Path | None, *, are_dated: bool = False) -> None:
         self.path = path
         lines = path.read_text().splitlines() if path is not None and path.exists() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
+        if are_dated or path is None:
+            return
+        if not self.records:
+            path.write_text(json.dumps({"commit": present_code()}) + "\n")
+        elif self.records.pop(0).get("commit") != present_code():
+            raise SystemExit(f"{path} has results of another commit than {present_code()}; give another --output")
 
     def add(self, *records: Record) -> None:
         self.records += records
@@ -82,16 +94,21 @@ def put_measured(page: Path, begin: str, end: str, text: str) -> None:
 
 
 @cache
-def measured_now() -> str:
-    """A sentence with the day, the latest commit that changed src when the program began, and whether src differs."""
+def present_code() -> str:
+    """The latest commit that changed src when the program began, and whether src differs from it."""
     git = ["git", "-C", str(ROOT)]
     latest = [*git, "log", "-1", "--format=%h", "--", "src"]
     name = subprocess.run(latest, capture_output=True, text=True, check=True).stdout
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
-    return f"Measured on {date.today()} at commit {name.strip()}{' with changes' if is_changed else ''}."
+    return f"{name.strip()}{' with changes' if is_changed else ''}"
 
 
-measured_now()  # commits may follow while a program measures
+def measured_now() -> str:
+    """A sentence with the day and the code."""
+    return f"Measured on {date.today()} at commit {present_code()}."
+
+
+present_code()  # commits may follow while a program measures
 
 
 def when_measured(records: Iterable[Record], key: str) -> str:

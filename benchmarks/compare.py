@@ -260,7 +260,7 @@ def asked_streams(text: str, parser: argparse.ArgumentParser) -> Iterator[tuple[
 def main() -> None:
     arguments, parser = parsed()
     competitors, streams = chosen(arguments, parser), [*asked_streams(arguments.streams, parser)]
-    store, console, tables = Results(arguments.output), Console(width=150), tables_of_page()
+    store, console, tables = Results(arguments.output, are_dated=True), Console(width=150), tables_of_page()
     for name, n in streams:
         data, facts = STREAMS[name](n, arguments.data), {"data": name, "samples": n}
         able = {key: it for key, it in competitors.items() if data["X"].shape[1] <= (it.max_inputs or np.inf)}

@@ -227,7 +227,7 @@ def main() -> None:
         repeat(arguments.repeat[0], int(arguments.repeat[1]))
         return
     os.environ |= {**ONE_THREAD, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    n_files, results = 300 if arguments.quick else arguments.files, Results(arguments.output)
+    n_files, results = 300 if arguments.quick else arguments.files, Results(arguments.output, are_dated=True)
     for name in arguments.names:
         if not results.matching({"format": name, "files": n_files}):
             results.add(counted(name, n_files))

@@ -33,7 +33,7 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.progress import track
 
-from common import ONE_THREAD, ROOT, put_measured
+from common import ONE_THREAD, ROOT, markdown_table, put_measured
 from wgpr.survey import fly, jacksboro
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -247,16 +247,6 @@ def start() -> Iterator[tuple[str, str, str]]:
     yield "`wgpr serve --demo` until the map grows [s], 3 times", "5", ", ".join(f"{each:.1f}" for each in seconds)
 
 
-def table(rows: list[tuple[str, str, str]]) -> str:
-    """The table of the page with these rows. Rows of parts that were not measured stay."""
-    _, _, rest = PAGE.read_text().partition(MARKERS[0])
-    before = [line.strip("| ").split(" | ") for line in rest.partition(MARKERS[1])[0].splitlines() if "|" in line]
-    new = {figure: (figure, limit, measured) for figure, limit, measured in rows}
-    kept = [new.pop(row[0], tuple(row)) for row in before[2:]]
-    everything = [("figure", "to reach", "measured"), ("---",) * 3, *kept, *new.values()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in everything)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="latency;opening;listeners;start", help="parts, separated by semicolons")
@@ -279,7 +269,7 @@ def main() -> None:
                 console.print(" | ".join(row), markup=False)
                 rows.append(row)
     if arguments.write:
-        put_measured(PAGE, *MARKERS, table(rows))
+        put_measured(PAGE, *MARKERS, markdown_table(["figure", "to reach", "measured"], rows))
 
 
 if __name__ == "__main__":

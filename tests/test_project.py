@@ -211,6 +211,20 @@ def test_a_table_is_stale_if_a_module_of_its_command_does_something_else(monkeyp
     assert stale.changes(table, ["io/maps.py", "planning/plan.py"]) == ["planning/plan.py"]
 
 
+def test_results_of_another_commit_are_refused(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    common, file = importlib.import_module("common"), tmp_path / "results.jsonl"
+    monkeypatch.setattr(common, "present_code", lambda: "abc")
+    common.Results(file).add({"rows": 1})
+    assert common.Results(file).records == [{"rows": 1}]
+    monkeypatch.setattr(common, "present_code", lambda: "def")
+    with pytest.raises(SystemExit, match="another commit than def"):
+        common.Results(file)
+    dated = tmp_path / "dated.jsonl"
+    common.Results(dated, are_dated=True).add({"measured": "Measured at commit abc."})
+    assert len(common.Results(dated, are_dated=True).records) == 1
+
+
 def test_each_mutation_is_found_in_the_source(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     mutations = importlib.import_module("mutations").chosen("")
